@@ -1,0 +1,267 @@
+//! The backends: how each CLI is started, how its output is read, what its failures mean.
+//!
+//! An adapter is pure: it turns a request into argv and bytes into a verdict. It never starts a
+//! process, opens a file or looks at the clock, so recorded streams test it completely.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::config::AgentConfig;
+use crate::policy::{AgentId, Sandbox};
+
+/// What a backend can do. Field names are part of the MCP contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    /// A conversation can be continued by id.
+    pub resume: bool,
+    /// A model can be named.
+    pub model: bool,
+    /// Sandbox modes are enforced.
+    pub sandbox: bool,
+    /// Output is structured.
+    pub structured_output: bool,
+    /// Called over a network API of its own, not as a local program.
+    pub direct_remote_api: bool,
+    /// What it reads may leave the machine.
+    pub off_machine_egress: bool,
+    /// Works on the local file system.
+    pub local_filesystem: bool,
+    /// Can review local code on its own.
+    pub independent_local_code_review: bool,
+}
+
+/// What a turn needs from the adapter.
+#[derive(Clone, Debug)]
+pub struct LaunchRequest<'a> {
+    /// Canonical working folder.
+    pub cwd: &'a Path,
+    /// Granted authority.
+    pub sandbox: Sandbox,
+    /// Model, already checked by [`check_model`].
+    pub model: Option<&'a str>,
+    /// Provider session to resume, already checked by [`Agent::accepts_native_id`].
+    pub resume: Option<&'a str>,
+    /// The agent's settings.
+    pub settings: &'a AgentConfig,
+    /// Strict turns drop `extraArgs` and `extraEnv`.
+    pub strict: bool,
+}
+
+/// A start, as the adapter wants it. The prompt always travels on standard input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Arguments after the program.
+    pub args: Vec<String>,
+    /// Variables to set, over the allowlisted ones.
+    pub env: BTreeMap<String, String>,
+    /// Extra names to pass on from the server's environment if present (the CLI's own home and so on).
+    pub pass_env: Vec<&'static str>,
+}
+
+/// How a run ended, as the process room saw it.
+#[derive(Clone, Debug, Default)]
+pub struct RunEnd<'a> {
+    /// Exit code, if it exited.
+    pub exit_code: Option<i64>,
+    /// Signal number, if a signal ended it.
+    pub signal: Option<i32>,
+    /// The last part of standard error, readable text.
+    pub stderr_tail: &'a str,
+    /// Bytes seen on standard output.
+    pub stdout_bytes: u64,
+}
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// A complete answer.
+    Success,
+    /// The run ended well and said nothing.
+    Empty,
+    /// The CLI needs a login.
+    LoginRequired,
+    /// A usage limit, rate limit or empty account.
+    Quota,
+    /// The agent stopped at its own turn, token or budget limit.
+    TurnLimit,
+    /// The run ended well but its output could not be understood; the text is kept.
+    FormatUnrecognised,
+    /// The worker or its provider failed.
+    WorkerError,
+    /// One of our deadlines.
+    Timeout,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its supervisor died before the end was recorded.
+    Interrupted,
+}
+
+impl Outcome {
+    /// The name used on the wire and in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Empty => "empty",
+            Self::LoginRequired => "login-required",
+            Self::Quota => "quota",
+            Self::TurnLimit => "turn-limit",
+            Self::FormatUnrecognised => "format-unrecognised",
+            Self::WorkerError => "worker-error",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Everything but success is an error to the caller.
+    pub fn is_error(self) -> bool {
+        self != Self::Success
+    }
+}
+
+/// Token counts. `cached_input` is part of `input`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Tokens {
+    /// Input tokens, cached ones included.
+    pub input: u64,
+    /// The part of `input` that was cached.
+    pub cached_input: u64,
+    /// Output tokens, reasoning included.
+    pub output: u64,
+    /// The part of `output` that was reasoning.
+    pub reasoning: u64,
+}
+
+/// A figure that is either of this run or the provider conversation's running total.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "scope", content = "value", rename_all = "lowercase")]
+pub enum Metered<T> {
+    /// Of this run only.
+    Run(T),
+    /// Summed over the whole provider conversation, resumed runs included.
+    Total(T),
+}
+
+/// What a run used, as the CLI reported it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// Tokens.
+    pub tokens: Option<Metered<Tokens>>,
+    /// Cost in US dollars.
+    pub cost_usd: Option<Metered<f64>>,
+}
+
+/// What the adapter makes of a finished run. Deadlines and cancels are decided by the caller, who
+/// knows of them; an adapter only judges evidence in the streams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The final answer, whole. Partial text is kept on failures.
+    pub answer: String,
+    /// One line that says why, when the outcome is not success. Already free of secrets.
+    pub detail: Option<String>,
+    /// The provider's session id, if the stream proved one.
+    pub native_id: Option<String>,
+    /// What it used.
+    pub usage: UsageReport,
+    /// Version the CLI reported in its stream, if it does.
+    pub cli_version: Option<String>,
+    /// Facts worth keeping: `numTurns`, `subtype`, `permissionDenials`, `resetAt`, … Small.
+    pub meta: Value,
+}
+
+/// Something a person may want to see while the run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// One short line, for instance `running: cargo test`.
+    pub line: String,
+}
+
+/// Reads a CLI's standard output line by line, in bounded memory.
+pub trait StreamParser {
+    /// One line without its line end, as bytes; may be anything. Returns what is worth showing.
+    fn line(&mut self, line: &[u8]) -> Option<Activity>;
+    /// A finding so far that should end the run at once (for instance a login prompt that waits).
+    fn fatal(&self) -> Option<&str> {
+        None
+    }
+    /// The end.
+    fn finish(self: Box<Self>, end: &RunEnd<'_>) -> Verdict;
+}
+
+/// Whether the user is logged in to a CLI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AuthStatus {
+    /// Credentials are present (nobody checked that they work).
+    Authenticated,
+    /// There are none.
+    Unauthenticated,
+    /// The probe gave no clear answer.
+    Unknown,
+}
+
+/// What a login probe said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthFinding {
+    /// The status.
+    pub status: AuthStatus,
+    /// A short, redacted line for people.
+    pub detail: Option<String>,
+}
+
+/// How the caller may ask a worker to stop before it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoliteStop {
+    /// Interrupt to the root process (Codex, Claude Code).
+    InterruptRoot,
+    /// Terminate to the process group.
+    TerminateGroup,
+}
+
+/// A backend.
+pub trait Agent: Send + Sync {
+    /// Its id.
+    fn id(&self) -> AgentId;
+    /// Its name for people.
+    fn display_name(&self) -> &'static str;
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// The program to start: a command name or path.
+    fn program(&self, settings: &AgentConfig, own_exe: &Path) -> PathBuf {
+        let _ = own_exe;
+        PathBuf::from(&settings.bin)
+    }
+    /// Arguments and environment of a turn, or why there can be none.
+    fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, AgentError>;
+    /// A parser for one run.
+    fn parser(&self, request: &LaunchRequest<'_>) -> Box<dyn StreamParser>;
+    /// Arguments that print the version.
+    fn version_args(&self) -> Vec<String> {
+        vec!["--version".into()]
+    }
+    /// The version in that output.
+    fn parse_version(&self, stdout: &str) -> Option<String>;
+    /// Arguments of the login probe; `None` if the CLI has none.
+    fn auth_args(&self) -> Option<Vec<String>>;
+    /// Reads the login probe's answer.
+    fn parse_auth(&self, end: &RunEnd<'_>, stdout: &str) -> AuthFinding;
+    /// The command a person runs to log in.
+    fn login_command(&self) -> &'static str;
+    /// Whether a provider session id has the right shape to be resumed.
+    fn accepts_native_id(&self, id: &str) -> bool;
+    /// How to ask for an end.
+    fn polite_stop(&self) -> PoliteStop {
+        PoliteStop::TerminateGroup
+    }
+}
+
+/// Why a turn cannot be given to an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {}

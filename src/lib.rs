@@ -1,0 +1,12 @@
+//! agent-bridge: one controlled way for an MCP host to hand work to local coding agents.
+//!
+//! Arrows go downward only: front doors (`cli`, `mcp`) → use cases (`bridge`, `doctor`) → parts
+//! (`agents`, `store`, `policy`, `config`) → ground (`process`, `platform`).
+
+pub mod agents;
+pub mod config;
+pub mod context;
+pub mod error;
+pub mod policy;
+pub mod process;
+pub mod store;

@@ -1,0 +1,108 @@
+//! What a turn may do. Pure functions over values: no file, no clock, no environment.
+
+mod roots;
+mod sandbox;
+
+pub use roots::{RootError, contains, find_root};
+pub use sandbox::{Asked, SandboxDecision, decide_sandbox};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How much a worker may change. The order is the order of authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sandbox {
+    /// Reads only.
+    ReadOnly,
+    /// May write inside its working folder.
+    WorkspaceWrite,
+    /// May do whatever the user may do.
+    FullAccess,
+}
+
+impl Sandbox {
+    /// The name used in files and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::FullAccess => "full-access",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::ReadOnly, Self::WorkspaceWrite, Self::FullAccess]
+            .into_iter()
+            .find(|mode| mode.as_str() == text)
+    }
+}
+
+impl fmt::Display for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Sensitivity of what a turn carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DataClass {
+    /// Anyone may see it.
+    Public,
+    /// For the organisation.
+    Internal,
+    /// For few.
+    Confidential,
+    /// For named people.
+    Restricted,
+}
+
+/// The backends this project knows by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentId {
+    /// OpenAI Codex CLI.
+    Codex,
+    /// Anthropic Claude Code.
+    Claude,
+    /// Google Gemini CLI.
+    Gemini,
+    /// Google Antigravity (`agy`).
+    Antigravity,
+    /// Manus, a remote API.
+    Manus,
+    /// The built-in scripted agent, for demos and tests.
+    Mock,
+}
+
+impl AgentId {
+    /// All of them, in listing order.
+    pub const ALL: [Self; 6] =
+        [Self::Codex, Self::Claude, Self::Gemini, Self::Antigravity, Self::Manus, Self::Mock];
+
+    /// The name used in files and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Codex => "codex",
+            Self::Claude => "claude",
+            Self::Gemini => "gemini",
+            Self::Antigravity => "antigravity",
+            Self::Manus => "manus",
+            Self::Mock => "mock",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|id| id.as_str() == text)
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
