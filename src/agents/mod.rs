@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::config::AgentConfig;
 use crate::policy::{AgentId, Sandbox};
+use crate::process::PoliteStop;
 
 /// What a backend can do. Field names are part of the MCP contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -214,15 +215,6 @@ pub struct AuthFinding {
     pub status: AuthStatus,
     /// A short, redacted line for people.
     pub detail: Option<String>,
-}
-
-/// How the caller may ask a worker to stop before it is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoliteStop {
-    /// Interrupt to the root process (Codex, Claude Code).
-    InterruptRoot,
-    /// Terminate to the process group.
-    TerminateGroup,
 }
 
 /// A backend.

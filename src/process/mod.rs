@@ -44,6 +44,15 @@ pub struct Limits {
     pub stderr_tail: usize,
 }
 
+/// How to ask a worker to stop before it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoliteStop {
+    /// Interrupt to the root process (Codex, Claude Code).
+    InterruptRoot,
+    /// Terminate to the process group.
+    TerminateGroup,
+}
+
 /// Why we ended a run, when we did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
