@@ -1,0 +1,406 @@
+//! The supervisor: one small process a turn. It owns the worker from before it starts until its
+//! whole tree is gone, decides the outcome, and writes it down, whatever becomes of the front door.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::errors::{self, BridgeError};
+use super::plan;
+use super::run_spec::{RunEvent, RunSpec, Unrecorded};
+use super::usage::{self, TurnUsage};
+use crate::agents::{self, Agent, Outcome, RunEnd, Verdict, redaction};
+use crate::config::OnDisconnect;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::platform::locks::LockFile;
+use crate::process::{self, Limits, Program, Report, RunIo, Stopped, environment, resolve};
+use crate::store::{Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd};
+
+/// How often another process's cancel request is looked for.
+const CANCEL_POLL: Duration = Duration::from_millis(100);
+/// Least time between two activity records.
+const ACTIVITY_SPACING: Duration = Duration::from_millis(500);
+/// Longest event line.
+const MAX_LINE: usize = 16 << 20;
+/// Answer bytes sent back when the store cannot take them.
+const UNRECORDED_ANSWER: usize = 256 << 10;
+
+/// Reads a [`RunSpec`] from standard input, runs it, and reports on standard output.
+pub fn main(context: &Context) -> Result<()> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|e| BridgeError::Supervisor(e.to_string()))?;
+    let spec: RunSpec =
+        serde_json::from_str(&line).map_err(|e| BridgeError::Supervisor(format!("bad run spec: {e}")))?;
+    let front_door_gone = watch_standard_input();
+    let mut events = Events;
+    match supervise(context, &spec, &front_door_gone, &mut events) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            events.send(&RunEvent::Refused { error: error.to_json() });
+            Err(error)
+        }
+    }
+}
+
+/// The front door holds the other end of our standard input for as long as it lives.
+fn watch_standard_input() -> Arc<AtomicBool> {
+    let gone = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&gone);
+    std::thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        let _ = io::copy(&mut stdin, &mut io::sink());
+        flag.store(true, Ordering::SeqCst);
+    });
+    gone
+}
+
+struct Events;
+
+impl Events {
+    /// A front door that is gone is no reason to stop.
+    fn send(&mut self, event: &RunEvent) {
+        if let Ok(mut line) = serde_json::to_vec(event) {
+            line.push(b'\n');
+            let mut out = io::stdout().lock();
+            let _ = out.write_all(&line).and_then(|()| out.flush());
+        }
+    }
+}
+
+fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut Events) -> Result<()> {
+    let turn = &spec.turn;
+    let store = Store::open(&spec.state_dir, context.clock)?;
+    let agent = agents::agent(turn.agent)?;
+    let Some(_session_lock) = wait_for_session(&store, spec, gone)? else {
+        return Err(StoreError::SessionBusy { session: turn.session_id.clone(), turn: None }.into());
+    };
+    // The last look before anything starts: the folder must still be the one that was checked.
+    if plan::recheck_folder(&turn.cwd)? != turn.cwd {
+        return Err(BridgeError::CwdChanged(turn.cwd.display().to_string()).into());
+    }
+    let resolved = resolve::resolve(&spec.program, context)?;
+    let mut set_env = spec.set_env.clone();
+    set_env.insert(process::TURN_VAR.into(), turn.id.clone());
+    let program = Program {
+        program: resolved.program.clone(),
+        args: resolved.prefix_args.iter().cloned().chain(spec.args.iter().map(Into::into)).collect(),
+        cwd: turn.cwd.clone(),
+        env: environment::worker_environment(context, &spec.pass_env, &set_env),
+        stdin: spec.outbound.clone().into_bytes(),
+    };
+    let attempt = Attempt {
+        program: resolved.program.display().to_string(),
+        args: spec.args.clone(),
+        env_names: program.env.keys().map(|name| name.to_string_lossy().into_owned()).collect(),
+        at: context.clock.now_ms(),
+    };
+    match store.begin_turn(turn, &attempt, spec.max_concurrent)? {
+        Begin::Same(row) => {
+            events.send(&RunEvent::Same { turn_id: row.id });
+            return Ok(());
+        }
+        Begin::Started { index, .. } => events.send(&RunEvent::Started { index }),
+    }
+    let ended = run_worker(context, spec, &store, agent, &program, gone, events);
+    record(spec, &store, ended, events);
+    Ok(())
+}
+
+/// Waits for the session's lock, but not for longer than the front door lives.
+fn wait_for_session(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Result<Option<LockFile>> {
+    let path = store.session_lock_path(&spec.turn.session_id)?;
+    let deadline = Instant::now() + Duration::from_millis(spec.lock_wait_ms);
+    loop {
+        if let Some(lock) = LockFile::try_exclusive(&path)? {
+            return Ok(Some(lock));
+        }
+        if Instant::now() >= deadline || gone.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a run came to, before it is written down.
+struct Ended {
+    verdict: Verdict,
+    code: Option<&'static str>,
+    report: Report,
+}
+
+fn run_worker(
+    context: &Context,
+    spec: &RunSpec,
+    store: &Store,
+    agent: &dyn Agent,
+    program: &Program,
+    gone: &AtomicBool,
+    events: &mut Events,
+) -> Ended {
+    let turn = &spec.turn;
+    let secrets: Vec<&str> = spec.set_env.values().map(String::as_str).filter(|value| value.len() >= 8).collect();
+    let mut spacing = StartSpacing::wait(store, spec);
+    let mut parser = Some(agent.parser());
+    let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
+    let mut next_poll = Instant::now();
+    let limits = Limits {
+        start: spec.start_ms.map(Duration::from_millis),
+        idle: spec.idle_ms.map(Duration::from_millis),
+        run: Duration::from_millis(turn.timeout_ms),
+        grace: Duration::from_secs(3),
+        drain: Duration::from_secs(2),
+        max_line: MAX_LINE,
+        max_output: spec.max_output,
+        stderr_tail: 16 << 10,
+    };
+    let result = {
+        let parser = &mut parser;
+        let activity = std::cell::RefCell::new(&mut activity);
+        let mut on_started = |_pid: u32| spacing.started();
+        let mut on_line = |line: &[u8]| {
+            let parser = parser.as_mut()?;
+            if let Some(shown) = parser.line(line) {
+                activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
+            }
+            parser.fatal().map(str::to_owned)
+        };
+        let mut on_tick = |_elapsed: Duration| {
+            activity.borrow_mut().flush();
+            if gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel {
+                return Some("the host went away".to_owned());
+            }
+            if Instant::now() < next_poll {
+                return None;
+            }
+            next_poll = Instant::now() + CANCEL_POLL;
+            store.cancel_requested(&turn.id).ok().flatten()
+        };
+        let blobs = store.blobs();
+        process::run(
+            program,
+            &limits,
+            agent.polite_stop(),
+            RunIo {
+                stdout_file: blobs.create(&turn.id, BlobKind::Stdout).ok(),
+                stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
+                on_started: &mut on_started,
+                on_line: &mut on_line,
+                on_tick: &mut on_tick,
+            },
+        )
+    };
+    let parser = parser.take();
+    match result {
+        Ok(report) => {
+            let end = RunEnd {
+                exit_code: report.exit_code,
+                signal: report.signal,
+                stderr_tail: &report.stderr_tail,
+                stdout_bytes: report.stdout_bytes,
+            };
+            let verdict = parser.map_or_else(|| no_verdict("no parser"), |parser| parser.finish(&end));
+            let (verdict, code) = judge(verdict, &report, context);
+            Ended { verdict: clean(verdict, &secrets), code, report }
+        }
+        Err(error) => {
+            let error = Error::from(error);
+            let code = error.code();
+            let mut verdict = no_verdict(error.message());
+            verdict.meta = json!({ "hint": error.hint() });
+            Ended { verdict: clean(verdict, &secrets), code: Some(code), report: Report::default() }
+        }
+    }
+}
+
+fn no_verdict(detail: &str) -> Verdict {
+    Verdict {
+        outcome: Outcome::WorkerError,
+        answer: String::new(),
+        detail: Some(detail.to_owned()),
+        native_id: None,
+        usage: agents::UsageReport::default(),
+        cli_version: None,
+        meta: json!({}),
+    }
+}
+
+/// Our own ends outrank what the streams say, but keep the text and the ids they proved.
+fn judge(mut verdict: Verdict, report: &Report, _context: &Context) -> (Verdict, Option<&'static str>) {
+    let Some(stopped) = &report.stopped else {
+        if verdict.meta["resumeUnknown"] == json!(true) {
+            return (verdict, Some(errors::NATIVE_SESSION_LOST.code));
+        }
+        return (verdict, None);
+    };
+    let (outcome, code, detail) = match stopped {
+        Stopped::Cancelled(reason) => (Outcome::Cancelled, &errors::TURN_CANCELLED, format!("cancelled: {reason}")),
+        Stopped::StartDeadline(limit) => (
+            Outcome::Timeout,
+            &errors::TURN_START_DEADLINE,
+            format!("no output at all within the start deadline of {} s", limit.as_secs_f64()),
+        ),
+        Stopped::IdleDeadline(limit) => (
+            Outcome::Timeout,
+            &errors::TURN_IDLE_DEADLINE,
+            format!("silent for longer than the idle deadline of {} s", limit.as_secs_f64()),
+        ),
+        Stopped::RunDeadline(limit) => (
+            Outcome::Timeout,
+            &errors::TURN_RUN_DEADLINE,
+            format!("not finished within the run deadline of {} s", limit.as_secs_f64()),
+        ),
+        Stopped::LineTooLong(limit) => (
+            Outcome::WorkerError,
+            &errors::OUTPUT_LINE_TOO_LONG,
+            format!("one line of output was longer than {limit} bytes"),
+        ),
+        Stopped::OutputTooLarge(limit) => (
+            Outcome::WorkerError,
+            &errors::OUTPUT_TOO_LARGE,
+            format!("more output than {limit} bytes"),
+        ),
+        // The parser itself saw what ended the run, so its verdict stands.
+        Stopped::Fatal(_) => return (verdict, None),
+    };
+    verdict.outcome = outcome;
+    verdict.detail = Some(detail);
+    (verdict, Some(code.code))
+}
+
+/// Known secret values and secret shapes leave no trace in what is recorded about a turn. The
+/// answer keeps its text but for the very values that we handed to the worker.
+fn clean(mut verdict: Verdict, secrets: &[&str]) -> Verdict {
+    verdict.answer = redaction::mask_values(&verdict.answer, secrets);
+    verdict.detail = verdict.detail.map(|detail| redaction::redact_values(&detail, secrets));
+    verdict
+}
+
+fn record(spec: &RunSpec, store: &Store, ended: Ended, events: &mut Events) {
+    let Ended { verdict, code, report } = ended;
+    let turn = &spec.turn;
+    let resumed = turn.resume.is_some() && turn.resume == verdict.native_id;
+    let used = usage::turn_usage(&verdict.usage, resumed, spec.totals);
+    let mut meta = verdict.meta;
+    if let Some(version) = &verdict.cli_version {
+        meta["cliVersion"] = json!(version);
+    }
+    if !report.survivors.is_empty() {
+        meta["survivingProcesses"] = json!(report.survivors);
+    }
+    if report.drain_cut {
+        meta["outputCutAfterExit"] = json!(true);
+    }
+    let answer_written = store.blobs().write_answer(&turn.id, &verdict.answer);
+    let failed_capture = report.capture_error.clone();
+    let end = TurnEnd {
+        outcome: verdict.outcome,
+        detail: verdict.detail,
+        code: code.map(str::to_owned),
+        exit_code: report.exit_code,
+        signal: report.signal,
+        duration_ms: u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
+        answer_bytes: verdict.answer.len() as u64,
+        stderr_bytes: report.stderr_bytes,
+        native_id: verdict.native_id.clone(),
+        tokens: used.tokens,
+        cost_usd: used.cost_usd,
+        meta,
+    };
+    let native = verdict.native_id.map(|id| native_session(spec, id, &used));
+    let written = match answer_written {
+        Ok(_) => store.finish_turn(&turn.id, &end, native.as_ref()),
+        Err(error) => Err(error),
+    };
+    if code == Some(errors::NATIVE_SESSION_LOST.code)
+        && let Some(lost) = &turn.resume
+    {
+        let _ = store.forget_native_session(turn.agent, lost);
+    }
+    let (revision, unrecorded) = match written {
+        Ok(revision) => (Some(revision), None),
+        Err(error) => {
+            let reason = failed_capture.unwrap_or_else(|| error.to_string());
+            // Try to leave at least the outcome behind; the answer goes to whoever waits.
+            let bare = TurnEnd { answer_bytes: 0, ..end.clone() };
+            let revision = store.finish_turn(&turn.id, &bare, native.as_ref()).ok();
+            let cut = verdict.answer.floor_char_boundary(UNRECORDED_ANSWER);
+            (revision, Some(Unrecorded { reason, answer: verdict.answer[..cut].to_owned() }))
+        }
+    };
+    events.send(&RunEvent::Finished { end: Box::new(end), revision, unrecorded });
+}
+
+/// The policy is that of the run which returned the id, and of no other.
+fn native_session(spec: &RunSpec, id: String, used: &TurnUsage) -> NativeSession {
+    let turn = &spec.turn;
+    NativeSession {
+        id,
+        agent: turn.agent,
+        session_id: turn.session_id.clone(),
+        cwd: turn.cwd.clone(),
+        sandbox: turn.sandbox,
+        model: turn.model.clone(),
+        // The store sets the index of the turn that is being finished.
+        last_seen_turn: 0,
+        token_total: used.token_total,
+        cost_total: used.cost_total,
+    }
+}
+
+/// Shows activity at once and records it at most twice a second.
+struct ActivityRecord<'a> {
+    store: &'a Store,
+    turn: &'a str,
+    events: &'a mut Events,
+    last: Option<Instant>,
+    pending: Option<String>,
+}
+
+impl ActivityRecord<'_> {
+    fn show(&mut self, line: String) {
+        self.pending = Some(line);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if self.last.is_some_and(|last| last.elapsed() < ACTIVITY_SPACING) {
+            return;
+        }
+        if let Some(line) = self.pending.take() {
+            self.last = Some(Instant::now());
+            self.events.send(&RunEvent::Activity { line: line.clone() });
+            // A progress line is worth no failure.
+            let _ = self.store.set_activity(self.turn, &line);
+        }
+    }
+}
+
+/// Keeps two starts of one agent apart, across processes: the lock is held for the spacing.
+struct StartSpacing {
+    lock: Option<LockFile>,
+    spacing: Duration,
+}
+
+impl StartSpacing {
+    fn wait(store: &Store, spec: &RunSpec) -> Self {
+        let spacing = Duration::from_millis(spec.start_spacing_ms);
+        let lock = (!spacing.is_zero())
+            .then(|| store.start_lock_path(spec.turn.agent))
+            .and_then(|path| LockFile::wait_exclusive(&path, spacing * 64).ok().flatten());
+        Self { lock, spacing }
+    }
+
+    fn started(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            let spacing = self.spacing;
+            std::thread::spawn(move || {
+                std::thread::sleep(spacing);
+                drop(lock);
+            });
+        }
+    }
+}
