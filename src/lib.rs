@@ -5,7 +5,6 @@
 
 pub mod agents;
 pub mod bridge;
-pub mod catalogue;
 pub mod cli;
 pub mod config;
 pub mod context;

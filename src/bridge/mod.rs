@@ -3,6 +3,7 @@
 //! A turn runs in a supervisor process of its own ([`supervise`]); a front door holds the other end
 //! of the supervisor's standard input while it lives and otherwise only waits.
 
+pub mod catalogue;
 pub mod context_block;
 pub mod errors;
 pub mod health;
@@ -26,7 +27,6 @@ pub use errors::BridgeError;
 pub use plan::{TurnPlan, TurnRequest};
 pub use view::{TurnView, WaitedTurn};
 
-use crate::catalogue;
 use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Error, Result};

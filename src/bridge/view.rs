@@ -188,7 +188,7 @@ fn hint(row: &TurnRow, code: Option<&str>) -> Option<String> {
     if row.state == TurnState::Running {
         return Some(format!("Call wait_turn with turn_id {} to wait for the result, or cancel_turn to end it.", row.id));
     }
-    if let Some(doc) = code.and_then(crate::catalogue::find) {
+    if let Some(doc) = code.and_then(super::catalogue::find) {
         return Some(doc.remedy.to_owned());
     }
     let login = || crate::agents::agent(row.agent).map(|agent| agent.login_command()).unwrap_or_default();

@@ -9,8 +9,7 @@ use crate::agents::Outcome;
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView};
 use crate::config::OnDisconnect;
-use crate::error::{Error, Exit, Result};
-use crate::mcp::errors::INVALID_ARGUMENT;
+use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 use crate::policy::Sandbox;
 use crate::store::{BlobKind, Store};
 

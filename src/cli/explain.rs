@@ -3,9 +3,8 @@
 use serde_json::json;
 
 use super::output::Output;
-use crate::catalogue;
-use crate::error::{Error, Exit, Result};
-use crate::mcp::errors::INVALID_ARGUMENT;
+use crate::bridge::catalogue;
+use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 
 /// Explain an error code: why it happens and what to do.
 #[derive(Debug, clap::Args)]

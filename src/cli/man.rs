@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use super::output::Output;
-use crate::error::{Error, Exit, Result};
-use crate::mcp::errors::INVALID_ARGUMENT;
+use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 
 /// Print the manual page, or write one page a subcommand to a folder.
 ///

@@ -1,6 +1,5 @@
 //! The front door for MCP hosts: one server on standard input and output.
 
-pub mod errors;
 mod reply;
 pub mod schema;
 mod server;

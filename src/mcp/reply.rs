@@ -53,7 +53,7 @@ fn within_frame(result: CallToolResult) -> CallToolResult {
         return result;
     }
     let error = Error::new(
-        &super::errors::INTERNAL_ERROR,
+        &crate::error::INTERNAL_ERROR,
         format!("the reply would have {size} bytes; ask for fewer items or a smaller `max_chars`"),
     );
     let structured: Value = json!({ "error": error.to_json() });

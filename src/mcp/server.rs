@@ -13,12 +13,11 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::errors::{INTERNAL_ERROR, SERVER_BUSY, UNKNOWN_TOOL};
 use super::reply::error_reply;
 use super::tools::{self, Call};
 use super::transport;
 use crate::bridge::Bridge;
-use crate::error::Error;
+use crate::error::{Error, INTERNAL_ERROR, SERVER_BUSY, UNKNOWN_TOOL};
 use crate::platform;
 
 /// Calls that may be in flight on one connection.

@@ -18,10 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::errors::INVALID_ARGUMENT;
 use crate::bridge::Bridge;
 use crate::config::Toolset;
-use crate::error::{Error, Result};
+use crate::error::{Error, INVALID_ARGUMENT, Result};
 
 /// One call on its way through.
 pub struct Call {

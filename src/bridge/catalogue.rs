@@ -11,7 +11,7 @@ pub fn all() -> impl Iterator<Item = &'static CodeDoc> {
         crate::agents::CODES,
         crate::bridge::errors::CODES,
         crate::config::CODES,
-        crate::mcp::errors::CODES,
+        crate::error::CODES,
         crate::platform::CODES,
         crate::process::CODES,
         crate::store::CODES,
