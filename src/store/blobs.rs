@@ -108,7 +108,7 @@ impl Blobs {
         if let Some(folder) = path.parent() {
             private::create_dir(folder).map_err(located)?;
         }
-        private::open_for_writing(&path, true).map_err(located)
+        private::create(&path).map_err(located)
     }
 
     /// Writes a whole blob, so that it survives loss of power.
@@ -256,7 +256,10 @@ mod tests {
         assert_eq!((last.text.as_str(), last.next_offset, last.complete), ("😀z", None, true));
         for behind in [11, 12, u64::MAX] {
             let page = page(behind, 100);
-            assert_eq!((page.text.as_str(), page.next_offset, page.complete, page.total), ("", None, true, 11));
+            assert_eq!(
+                (page.text.as_str(), page.next_offset, page.complete, page.total),
+                ("", None, true, 11)
+            );
         }
     }
 
@@ -281,7 +284,9 @@ mod tests {
     fn no_path_is_made_from_anything_but_an_id() {
         let folder = tempfile::tempdir().unwrap();
         let blobs = Blobs::new(folder.path());
-        for hostile in ["", "..", "../../etc/passwd", "/etc/passwd", "ä", &TURN.to_uppercase(), &format!("{TURN}/")] {
+        for hostile in
+            ["", "..", "../../etc/passwd", "/etc/passwd", "ä", &TURN.to_uppercase(), &format!("{TURN}/")]
+        {
             assert_eq!(blobs.create(hostile, BlobKind::Stdout).unwrap_err().doc().code, "STORE_BAD_ID");
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -14,6 +14,9 @@ use crate::context::Clock;
 
 const FILE_NAME: &str = "bridge.sqlite3";
 
+/// SQLite's smallest page.
+const MIN_DATABASE: u64 = 512;
+
 /// What a committed write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -51,12 +54,11 @@ impl Store {
         if !file.exists() {
             private::create_dir(state_dir).map_err(|error| StoreError::from_io(state_dir, &error))?;
         }
-        refuse_orphaned_log(&file)?;
+        refuse_what_sqlite_would_replace(&file)?;
         if !file.exists() {
             // SQLite would create it readable for everyone the umask allows; the log files copy
             // the mode of this one.
-            private::open_for_writing(&file, false)
-                .map_err(|error| StoreError::from_io(&file, &error))?;
+            private::create_new(&file).map_err(|error| StoreError::from_io(&file, &error))?;
         }
         let located = |error: StoreError| error.located(&file);
         let mut normal = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(located)?;
@@ -72,7 +74,7 @@ impl Store {
     /// As [`Store::open`]; also `STORE_OLDER_VERSION`, since nothing is updated.
     pub fn open_read_only(state_dir: &Path, clock: Clock) -> Result<Option<Self>, StoreError> {
         let file = state_dir.join(FILE_NAME);
-        refuse_orphaned_log(&file)?;
+        refuse_what_sqlite_would_replace(&file)?;
         match fs::metadata(&file) {
             Ok(data) if data.len() == 0 => return Ok(None),
             Ok(_) => {}
@@ -244,15 +246,15 @@ pub(super) fn size_of(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |data| data.len())
 }
 
-/// SQLite deletes a write-ahead log whose database is empty or gone. That log may hold the only
-/// copy of finished work, so a person decides.
-fn refuse_orphaned_log(file: &Path) -> Result<(), StoreError> {
-    // In this order: a process that creates the database fills the file before its log.
-    if size_of(&log_of(file)) > 0 && size_of(file) == 0 {
-        return Err(StoreError::Corrupt {
-            file: file.to_path_buf(),
-            detail: "it is empty or missing while its write-ahead log (-wal) still holds data".into(),
-        });
-    }
-    Ok(())
+/// SQLite takes a file of one byte for an empty database, and deletes a write-ahead log whose
+/// database is empty or gone. That log may hold the only copy of finished work, so a person decides.
+fn refuse_what_sqlite_would_replace(file: &Path) -> Result<(), StoreError> {
+    // The log first: a process that creates the database fills the file before its log.
+    let log = size_of(&log_of(file));
+    let detail = match size_of(file) {
+        0 if log > 0 => "it is empty or missing while its write-ahead log (-wal) still holds data",
+        1..MIN_DATABASE => "it is too short for a database",
+        _ => return Ok(()),
+    };
+    Err(StoreError::Corrupt { file: file.to_path_buf(), detail: detail.into() })
 }

@@ -41,7 +41,11 @@ impl Store {
 
 /// Records what a turn returned. The policy is copied from the turn's own row, so that it can only
 /// be the policy the run had.
-pub(super) fn record(connection: &Connection, turn_seq: i64, native: &NativeSession) -> Result<(), StoreError> {
+pub(super) fn record(
+    connection: &Connection,
+    turn_seq: i64,
+    native: &NativeSession,
+) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO native_sessions (session_id, agent, native_id, returned_by, cwd, sandbox, model,
              last_seen_turn, token_total, cost_total)

@@ -51,9 +51,10 @@ fn boundary_before(bytes: &[u8], at: usize) -> usize {
         return at;
     };
     let window = &bytes[lead..bytes.len().min(lead + LONGEST)];
-    let length = window.utf8_chunks().next().map_or(0, |chunk| {
-        chunk.valid().chars().next().map_or(chunk.invalid().len(), char::len_utf8)
-    });
+    let length = window
+        .utf8_chunks()
+        .next()
+        .map_or(0, |chunk| chunk.valid().chars().next().map_or(chunk.invalid().len(), char::len_utf8));
     if lead + length > at { lead } else { at }
 }
 

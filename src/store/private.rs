@@ -16,13 +16,26 @@ pub(super) fn create_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Opens a file for writing, creating it for the owner alone.
-pub(super) fn open_for_writing(path: &Path, truncate: bool) -> io::Result<File> {
+/// Makes an empty file for the owner alone. An existing file is not even opened: closing it would
+/// drop the locks that SQLite holds on it in this process.
+pub(super) fn create_new(path: &Path) -> io::Result<()> {
+    match owners_only().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Opens an emptied or new file for the owner alone.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    owners_only().create(true).truncate(true).open(path)
+}
+
+fn owners_only() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(truncate);
+    options.write(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    options
 }
 
 /// Writes everything and waits until the disk has it.

@@ -53,11 +53,7 @@ pub(super) fn count(row: &Row<'_>, name: &str) -> Result<u64, Fault> {
 }
 
 /// A stored word of a closed set.
-pub(super) fn word<T>(
-    row: &Row<'_>,
-    name: &str,
-    parse: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, Fault> {
+pub(super) fn word<T>(row: &Row<'_>, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Fault> {
     let text: String = field(row, name)?;
     parse(&text).ok_or_else(|| format!("{name} has the unknown value {text:?}"))
 }
@@ -99,9 +95,9 @@ pub(super) fn read_one<T>(
 ) -> Result<Option<T>, StoreError> {
     match rows.next()? {
         None => Ok(None),
-        Some(row) => read(row)
-            .map(Some)
-            .map_err(|detail| StoreError::RowCorrupt { kind, id: id.to_owned(), detail }),
+        Some(row) => {
+            read(row).map(Some).map_err(|detail| StoreError::RowCorrupt { kind, id: id.to_owned(), detail })
+        }
     }
 }
 

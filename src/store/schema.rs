@@ -259,9 +259,7 @@ mod tests {
         let file = folder.path().join("a.sqlite3");
         let mut connection = Connection::open(&file).unwrap();
         migrate(&mut connection, &file, &[VERSION_1]).unwrap();
-        connection
-            .execute("INSERT INTO audit (at, kind, detail) VALUES (1, 'kept', '{}')", [])
-            .unwrap();
+        connection.execute("INSERT INTO audit (at, kind, detail) VALUES (1, 'kept', '{}')", []).unwrap();
         let next = [VERSION_1, "ALTER TABLE audit ADD COLUMN extra TEXT"];
         migrate(&mut connection, &file, &next).unwrap();
         assert_eq!(number(&connection, "PRAGMA user_version"), 2);

@@ -134,15 +134,14 @@ impl Store {
         let limit = page_size(limit);
         let before: i64 = match before {
             None => i64::MAX,
-            Some(cursor) => cursor
-                .parse()
-                .map_err(|_| StoreError::BadCursor(cursor.chars().take(80).collect()))?,
+            Some(cursor) => {
+                cursor.parse().map_err(|_| StoreError::BadCursor(cursor.chars().take(80).collect()))?
+            }
         };
         let agent = filter.agent.map(AgentId::as_str);
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&list_sql(filter))?;
-            let rows =
-                statement.query(params![before, limit.cast_signed(), agent, filter.session])?;
+            let rows = statement.query(params![before, limit.cast_signed(), agent, filter.session])?;
             let (mut last, mut seen) = (None, 0);
             let (rows, skipped) = read_all(rows, |row| {
                 seen += 1;
@@ -158,7 +157,7 @@ impl Store {
     /// supervisor still lives only the session's lock can tell.
     pub fn running_turns(&self) -> Result<Listed<TurnRow>, StoreError> {
         self.read(|connection| {
-            let sql = format!("{} WHERE t.state = 'running' ORDER BY t.seq LIMIT 500", select_short());
+            let sql = format!("{} WHERE t.state = 'running' ORDER BY +t.seq LIMIT 500", select_short());
             let mut statement = connection.prepare_cached(&sql)?;
             let (rows, skipped) = read_all(statement.query([])?, turn_from)?;
             Ok(Listed { rows, skipped, next: None })
@@ -193,10 +192,21 @@ pub(super) fn list_sql(filter: &TurnFilter) -> String {
         Some(TurnState::Running) => " AND t.state = 'running'",
         Some(TurnState::Finished) => " AND t.state = 'finished'",
     };
-    // Every parameter must occur, or binding it is an error.
-    let agent = if filter.agent.is_some() { " AND t.agent = ?3" } else { " AND ?3 IS NULL" };
+    // Every parameter must occur, or binding it is an error. The plus and the index by name keep
+    // SQLite from walking all turns of an agent where a session's or the running ones are few.
+    let agent = match (filter.agent, &filter.session) {
+        (None, _) => " AND ?3 IS NULL",
+        (Some(_), None) => " AND t.agent = ?3",
+        (Some(_), Some(_)) => " AND +t.agent = ?3",
+    };
     let session = if filter.session.is_some() { " AND t.session_id = ?4" } else { " AND ?4 IS NULL" };
-    format!("{} WHERE t.seq < ?1{state}{agent}{session} ORDER BY t.seq DESC LIMIT ?2", select_short())
+    let select = match filter.state {
+        Some(TurnState::Running) => {
+            select_short().replace("FROM turns t", "FROM turns t INDEXED BY one_running_turn")
+        }
+        _ => select_short(),
+    };
+    format!("{select} WHERE t.seq < ?1{state}{agent}{session} ORDER BY t.seq DESC LIMIT ?2")
 }
 
 /// A line as it is kept: control characters become blanks, and it is cut.
