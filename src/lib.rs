@@ -4,6 +4,7 @@
 //! (`agents`, `store`, `policy`, `config`) → ground (`process`, `platform`).
 
 pub mod agents;
+pub mod cli;
 pub mod config;
 pub mod context;
 pub mod error;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::error::{
     CONFIG_INVALID_VALUE, CONFIG_ROOT_MISSING, CONFIG_STATE_DIR_REQUIRED, CONFIG_STATE_DIR_UNSAFE, Problems,
+    printable,
 };
 use super::paths::{canonical_folder, expand, usable_home, would_be_canonical};
 use super::schema::{ConfigFile, OnDisconnect, Toolset};
@@ -222,9 +223,9 @@ impl Builder<'_> {
         let Ok(real) = super::paths::canonical(path) else { return };
         if let Ok(root) = find_root(roots, &real) {
             let root = root.display();
-            self.warnings.push(format!(
+            self.warnings.push(printable(&format!(
                 "the config file lies inside the allowed root {root}; a worker that may write there can change its own limits"
-            ));
+            )));
         }
     }
 
@@ -241,7 +242,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn warn(&mut self, key: &str, message: &str) {
-        self.warnings.push(format!("{key} {message}"));
+        self.warnings.push(printable(&format!("{key} {message}")));
     }
 
     pub(super) fn lower(&mut self, key: &str, from: &str, to: &str, by: String) {

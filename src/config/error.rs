@@ -56,6 +56,21 @@ crate::codes! {
         cause: "Bundle mode is on and one of its environment variables is missing or has an invalid value.",
         remedy: "Correct the extension's settings in the host, or the named environment variable.",
     }
+    CONFIG_EXISTS {
+        exit: Refused, retryable: false,
+        cause: "There is a config file already and it was not to be replaced.",
+        remedy: "Pass --force to replace it (a dated backup is kept), or --path FILE to write another one.",
+    }
+    CONFIG_ROOT_TOO_WIDE {
+        exit: Refused, retryable: false,
+        cause: "The home folder, a folder that contains it, and the filesystem root are never offered to agents by `config init`.",
+        remedy: "Name a project folder with --root DIR.",
+    }
+    CONFIG_WRITE_FAILED {
+        exit: Refused, retryable: false,
+        cause: "The config file, its folder or its backup could not be written. An existing file is unchanged.",
+        remedy: "Check the folder's permissions and free space, or choose another place with --path FILE.",
+    }
 }
 
 /// The most problems kept of one config; a hostile file could have a million.
@@ -94,7 +109,7 @@ pub(super) struct Problems {
 impl Problems {
     pub(super) fn add(&mut self, doc: &'static CodeDoc, key: impl Into<String>, message: impl Into<String>) {
         if self.list.len() < MAX_PROBLEMS {
-            let problem = Problem { doc, key: key.into(), message: message.into() };
+            let problem = Problem { doc, key: key.into(), message: printable(&message.into()) };
             if !self.list.contains(&problem) {
                 self.list.push(problem);
             }
@@ -155,6 +170,41 @@ pub enum ConfigError {
         /// Everything that is wrong.
         problems: Vec<Problem>,
     },
+    /// A new file was to be written where there is one.
+    #[error("there is a config at {} already", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder that `config init` does not offer to agents.
+    #[error("{} is not a good allowed root: {reason}", path.display())]
+    RootTooWide {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Nothing was written.
+    #[error("cannot write {}: {reason}", path.display())]
+    WriteFailed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Paths and names of others may hold terminal codes and characters that reorder or hide text.
+pub(super) fn printable(text: &str) -> String {
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    shown
 }
 
 fn listed(problems: &[Problem]) -> String {
@@ -181,6 +231,9 @@ impl Coded for ConfigError {
             Self::NotFound { .. } | Self::NoLocation => &CONFIG_NOT_FOUND,
             Self::Unreadable { .. } => &CONFIG_UNREADABLE,
             Self::InvalidJson { .. } => &CONFIG_INVALID_JSON,
+            Self::Exists { .. } => &CONFIG_EXISTS,
+            Self::RootTooWide { .. } => &CONFIG_ROOT_TOO_WIDE,
+            Self::WriteFailed { .. } => &CONFIG_WRITE_FAILED,
             Self::Invalid { problems, .. } => {
                 problems.first().map_or(&CONFIG_INVALID_VALUE, |first| first.doc)
             }

@@ -6,6 +6,7 @@
 mod agent_settings;
 mod bundle;
 mod document;
+mod draft;
 mod effective;
 mod error;
 mod explain;
@@ -16,12 +17,15 @@ mod schema_json;
 mod select;
 mod shape;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod write;
 
+pub use draft::{Draft, acceptable_root};
 pub use error::{
-    CODES, CONFIG_BUNDLE_ENV_INVALID, CONFIG_INVALID_JSON, CONFIG_INVALID_VALUE, CONFIG_MISSING_KEY,
-    CONFIG_NOT_FOUND, CONFIG_ROOT_MISSING, CONFIG_STATE_DIR_REQUIRED, CONFIG_STATE_DIR_UNSAFE,
-    CONFIG_UNKNOWN_KEY, CONFIG_UNREADABLE, ConfigError, Problem,
+    CODES, CONFIG_BUNDLE_ENV_INVALID, CONFIG_EXISTS, CONFIG_INVALID_JSON, CONFIG_INVALID_VALUE,
+    CONFIG_MISSING_KEY, CONFIG_NOT_FOUND, CONFIG_ROOT_MISSING, CONFIG_ROOT_TOO_WIDE,
+    CONFIG_STATE_DIR_REQUIRED, CONFIG_STATE_DIR_UNSAFE, CONFIG_UNKNOWN_KEY, CONFIG_UNREADABLE,
+    CONFIG_WRITE_FAILED, ConfigError, Problem,
 };
 pub use explain::{Explained, OriginOf, explain};
 pub use load::{CheckReport, MAX_FILE_BYTES, check, check_bytes, load};
@@ -32,6 +36,7 @@ pub use schema::{
 };
 pub use schema_json::schema as json_schema;
 pub use select::{BUNDLE_PATH, CONFIG_VARIABLE, FILE_NAME, HOME_FOLDER, Selected, default_location, select};
+pub use write::write;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -16,15 +16,15 @@ use super::{CheckReport, Config, ConfigError, canonical, check_bytes, load};
 use crate::context::{Clock, Context};
 
 /// A folder with a home, an allowed folder and a program, and a context that knows nothing else.
-struct World {
+pub(crate) struct World {
     _folder: tempfile::TempDir,
     /// Canonical; has spaces, quotes and other scripts in its name.
-    top: PathBuf,
-    context: Context,
+    pub(crate) top: PathBuf,
+    pub(crate) context: Context,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let top = canonical(folder.path()).unwrap().join("A B").join("テスト é'");
         for name in ["home", "work", "bin"] {
@@ -40,24 +40,24 @@ impl World {
         Self { _folder: folder, top, context }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         name.split('/').fold(self.top.clone(), |path, part| path.join(part))
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.at(name).to_str().unwrap().to_owned()
     }
 
-    fn folder(&self, name: &str) -> PathBuf {
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
         std::fs::create_dir_all(self.at(name)).unwrap();
         self.at(name)
     }
 
-    fn set(&mut self, name: &str, value: impl Into<OsString>) {
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<OsString>) {
         self.context.env.insert(name.into(), value.into());
     }
 
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
@@ -65,7 +65,7 @@ impl World {
     }
 
     /// A valid document with `changes` merged over its top level.
-    fn document(&self, changes: Value) -> Value {
+    pub(crate) fn document(&self, changes: Value) -> Value {
         let mut document = json!({"allowedRoots": [self.text("work")]});
         for (key, value) in changes.as_object().unwrap() {
             document[key] = value.clone();
