@@ -26,9 +26,12 @@ pub fn render(request: &Request, reply: &Reply) -> Rendered {
     for (index, part) in parts(reply).into_iter().enumerate() {
         let (block, empty, deltas) = block(part, reply);
         calls_tool |= block["type"] == "tool_use";
-        events.push(Event::typed(json!({ "type": "content_block_start", "index": index, "content_block": empty })));
+        events.push(Event::typed(
+            json!({ "type": "content_block_start", "index": index, "content_block": empty }),
+        ));
         for delta in deltas {
-            events.push(Event::typed(json!({ "type": "content_block_delta", "index": index, "delta": delta })));
+            events
+                .push(Event::typed(json!({ "type": "content_block_delta", "index": index, "delta": delta })));
         }
         events.push(Event::typed(json!({ "type": "content_block_stop", "index": index })));
         blocks.push(block);

@@ -226,7 +226,9 @@ pub(super) fn last_marker(text: &str) -> Option<String> {
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().map(text_of).filter(|t| !t.is_empty()).collect::<Vec<_>>().join("\n"),
+        Value::Array(parts) => {
+            parts.iter().map(text_of).filter(|t| !t.is_empty()).collect::<Vec<_>>().join("\n")
+        }
         Value::Object(fields) => {
             for key in ["text", "content", "output"] {
                 if let Some(inner) = fields.get(key) {
@@ -314,9 +316,7 @@ fn credential(target: &str, headers: &BTreeMap<String, String>) -> Option<String
 
 fn mask_query_key(target: &str) -> String {
     let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
-    let masked: Vec<_> = query
-        .split('&')
-        .map(|pair| if pair.starts_with("key=") { "key=***" } else { pair })
-        .collect();
+    let masked: Vec<_> =
+        query.split('&').map(|pair| if pair.starts_with("key=") { "key=***" } else { pair }).collect();
     format!("{path}?{}", masked.join("&"))
 }

@@ -52,7 +52,9 @@ fn part_of(part: &Part) -> Value {
         Part::Freeform { name, input } => call(name, json!({ "input": input })),
         Part::Mcp { server, tool, input } => call(&format!("mcp_{server}_{tool}"), input.clone()),
         Part::Shell(command) => call("run_shell_command", json!({ "command": command })),
-        Part::WriteFile { path, content } => call("write_file", json!({ "file_path": path, "content": content })),
+        Part::WriteFile { path, content } => {
+            call("write_file", json!({ "file_path": path, "content": content }))
+        }
     }
 }
 

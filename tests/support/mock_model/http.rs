@@ -72,8 +72,10 @@ impl Connection {
             };
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
-        let connection = headers.get("connection").map(|value| value.to_ascii_lowercase()).unwrap_or_default();
-        let last = connection.contains("close") || (version == "HTTP/1.0" && !connection.contains("keep-alive"));
+        let connection =
+            headers.get("connection").map(|value| value.to_ascii_lowercase()).unwrap_or_default();
+        let last =
+            connection.contains("close") || (version == "HTTP/1.0" && !connection.contains("keep-alive"));
         Ok(Some(Head { method: method.to_owned(), target: target.to_owned(), headers, last }))
     }
 
@@ -103,9 +105,15 @@ impl Connection {
         let mut plain = Vec::new();
         match header("content-encoding").as_deref() {
             None | Some("" | "identity") => return Ok(raw),
-            Some("gzip") => flate2::read::MultiGzDecoder::new(&raw[..]).take(MAX_BODY).read_to_end(&mut plain),
-            Some("deflate") => flate2::read::ZlibDecoder::new(&raw[..]).take(MAX_BODY).read_to_end(&mut plain),
-            Some(_) => return Err(ReadError::Refused(415, "the mock takes gzip, deflate or no content coding")),
+            Some("gzip") => {
+                flate2::read::MultiGzDecoder::new(&raw[..]).take(MAX_BODY).read_to_end(&mut plain)
+            }
+            Some("deflate") => {
+                flate2::read::ZlibDecoder::new(&raw[..]).take(MAX_BODY).read_to_end(&mut plain)
+            }
+            Some(_) => {
+                return Err(ReadError::Refused(415, "the mock takes gzip, deflate or no content coding"));
+            }
         }
         .map_err(|_| ReadError::Refused(400, "the body's content coding is broken"))?;
         Ok(plain)

@@ -118,7 +118,8 @@ impl MockModel {
     /// Waits until a scenario has had `count` requests, and gives all it has had.
     pub fn wait_for_requests(&self, scenario: &str, count: usize, deadline: Duration) -> Vec<Request> {
         self.wait_until(deadline, &format!("{count} request(s) of scenario {scenario:?}"), |log| {
-            let turns: Vec<Request> = log.iter().filter(|request| is_turn(request, scenario)).cloned().collect();
+            let turns: Vec<Request> =
+                log.iter().filter(|request| is_turn(request, scenario)).cloned().collect();
             (turns.len() >= count).then_some(turns)
         })
     }
