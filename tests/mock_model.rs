@@ -167,10 +167,11 @@ fn the_last_marker_counts_and_the_step_is_the_turns_after_it() {
         { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "scenario:new.v2" }] },
         { "type": "reasoning", "summary": [] },
         { "type": "function_call", "call_id": "1", "name": "exec_command", "arguments": "{}" },
-        { "type": "function_call_output", "call_id": "1", "output": "out" },
+        { "type": "function_call_output", "call_id": "1", "output": "Wall time {s}: 1\n{\"id\":7} end" },
     ] });
     let (_, answer) = client.send(post("/v1/responses", &responses)).answer();
-    assert_eq!(answer["output"][0]["content"][0]["text"], "out");
+    assert_eq!(answer["output"][0]["content"][0]["text"], "Wall time {s}: 1\n{\"id\":7} end");
+    assert_eq!(model.requests()[2].tool_json(), json!({ "id": 7 }));
 
     let gemini = json!({ "contents": [
         { "role": "user", "parts": [{ "text": "scenario:new.v2" }] },
@@ -310,8 +311,8 @@ fn codex_turn(codex: &real::Codex, world: &World, options: &[&str], prompt: &str
 
 fn last_codex_message(run: &Finished) -> String {
     let events = run.json_lines();
-    let messages = events.iter().filter(|event| event["item"]["type"] == "agent_message");
-    messages.last().and_then(|event| event["item"]["text"].as_str()).unwrap_or_default().to_owned()
+    let mut messages = events.iter().filter(|event| event["item"]["type"] == "agent_message");
+    messages.next_back().and_then(|event| event["item"]["text"].as_str()).unwrap_or_default().to_owned()
 }
 
 #[test]

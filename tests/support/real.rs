@@ -66,14 +66,15 @@ pub struct Codex {
 #[track_caller]
 pub fn codex(world: &World, model: &MockModel) -> Option<Codex> {
     let program = require("node_modules/.bin/codex")?;
-    let provider = format!(
-        r#"{{name="mock",base_url="{}",env_key="MOCK_KEY",wire_api="responses",request_max_retries=0,stream_max_retries=0}}"#,
-        model.openai_base_url()
-    );
+    let provider = |key: &str| {
+        format!(
+            r#"model_providers.mock={{name="mock",base_url="{}",{key},wire_api="responses",request_max_retries=0,stream_max_retries=0}}"#,
+            model.openai_base_url()
+        )
+    };
     let settings = [
         r#"model="gpt-5.5""#.to_owned(),
         r#"model_provider="mock""#.to_owned(),
-        format!("model_providers.mock={provider}"),
         // Else every run ends five seconds late where nothing but loopback can be reached.
         "analytics.enabled=false".to_owned(),
         // Else it asks a Git server for plugins at its start.
@@ -83,8 +84,11 @@ pub fn codex(world: &World, model: &MockModel) -> Option<Codex> {
     ];
     let home = world.home().join(".codex");
     write(&home.join("auth.json"), json!({ "auth_mode": "apikey", "OPENAI_API_KEY": KEY }).to_string());
-    write(&home.join("config.toml"), settings.join("\n") + "\n");
-    let options = settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect();
+    // The file serves runs that get no variables, so it holds the key itself.
+    let file = [&settings[..], &[provider(&format!("experimental_bearer_token=\"{KEY}\""))]].concat();
+    write(&home.join("config.toml"), file.join("\n") + "\n");
+    let options = settings.into_iter().chain([provider("env_key=\"MOCK_KEY\"")]);
+    let options = options.flat_map(|setting| ["-c".to_owned(), setting]).collect();
     Some(Codex { program, options })
 }
 

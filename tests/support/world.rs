@@ -26,6 +26,9 @@ use super::process::{self, DEADLINE, Finished, Seen, processes_with};
 /// The program under test.
 pub const BRIDGE: &str = env!("CARGO_BIN_EXE_agent-bridge");
 
+/// Keeps worlds, and what runs in them, for a look.
+const KEEP: &str = "AGENT_BRIDGE_KEEP_WORLDS";
+
 /// A world that is being described.
 pub struct WorldBuilder {
     config: Value,
@@ -185,7 +188,7 @@ impl World {
     pub fn fake(&self, name: &str, script: &Value) -> PathBuf {
         let script_path = self.path.join("fakes").join(format!("{name}.json"));
         write(&script_path, format!("{script:#}\n"));
-        let program = if cfg!(windows) {
+        if cfg!(windows) {
             let text = format!("@\"{BRIDGE}\" mock-agent --script \"{}\" -- %*\r\n", script_path.display());
             let program = self.bin().join(format!("{name}.cmd"));
             write(&program, text);
@@ -197,8 +200,7 @@ impl World {
                 shell_quoted(&script_path.to_string_lossy()),
             );
             self.program(name, &text)
-        };
-        program
+        }
     }
 
     /// Puts an executable file with this text (say, a shell script) into [`Self::bin`]. Gives its path.
@@ -234,6 +236,17 @@ impl World {
                 self.path.display()
             );
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for World {
+    /// A test that failed half-way leaves nothing running.
+    fn drop(&mut self) {
+        if std::env::var_os(KEEP).is_none() {
+            for process in self.processes() {
+                process::signal(process.id, process::Signal::Kill);
+            }
         }
     }
 }
@@ -281,7 +294,7 @@ impl WorldBuilder {
             .prefix("agent-bridge-world-")
             .tempdir_in(parent_of_worlds())
             .expect("a folder for the world");
-        if std::env::var_os("AGENT_BRIDGE_KEEP_WORLDS").is_some() {
+        if std::env::var_os(KEEP).is_some() {
             folder.disable_cleanup(true);
             eprintln!("world kept: {}", folder.path().display());
         }

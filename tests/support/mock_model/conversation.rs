@@ -136,6 +136,17 @@ impl Request {
         results
     }
 
+    /// The JSON object in the last tool result, whatever the client wrote around it; `Null` if
+    /// there is none. For going on with an id that a tool gave.
+    pub fn tool_json(&self) -> Value {
+        let Some(text) = self.tool_results().pop() else { return Value::Null };
+        text.match_indices('{')
+            .find_map(|(at, _)| {
+                serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>().next()?.ok()
+            })
+            .unwrap_or_default()
+    }
+
     /// The names of the tools offered; tools of a namespace as `namespace/tool`.
     pub fn tools(&self) -> Vec<String> {
         let name = |value: &Value| value["name"].as_str().or(value["type"].as_str()).map(str::to_owned);

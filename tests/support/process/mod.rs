@@ -6,7 +6,7 @@ mod os;
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -189,7 +189,9 @@ impl Running {
             thread::sleep(LOOK);
         }
         let elapsed = self.started.elapsed();
-        let drained = self.stdout.wait_closed(DRAIN) & self.stderr.wait_closed(DRAIN);
+        let drain_end = Instant::now() + DRAIN;
+        let drained = [&self.stdout, &self.stderr]
+            .map(|stream| stream.wait_closed(drain_end.saturating_duration_since(Instant::now())));
         let status = self.ended.expect("it has ended");
         Finished {
             code: status.code(),
@@ -197,7 +199,7 @@ impl Running {
             stdout: self.stdout.bytes(),
             stderr: self.stderr.bytes(),
             elapsed,
-            output_held_open: !drained,
+            output_held_open: drained.contains(&false),
         }
     }
 }
@@ -212,8 +214,18 @@ impl Drop for Running {
 
 /// What a stream has brought so far.
 #[derive(Clone, Default)]
-pub struct Collected {
-    inner: Arc<(Mutex<(Vec<u8>, bool)>, Condvar)>,
+pub struct Collected(Arc<Stream>);
+
+#[derive(Default)]
+struct Stream {
+    so_far: Mutex<SoFar>,
+    grown: Condvar,
+}
+
+#[derive(Default)]
+struct SoFar {
+    bytes: Vec<u8>,
+    closed: bool,
 }
 
 impl Collected {
@@ -225,10 +237,10 @@ impl Collected {
             let mut buffer = [0; 8192];
             loop {
                 let count = stream.read(&mut buffer).unwrap_or(0);
-                let mut state = writer.inner.0.lock().unwrap_or_else(PoisonError::into_inner);
-                state.0.extend_from_slice(&buffer[..count]);
-                state.1 = count == 0;
-                writer.inner.1.notify_all();
+                let mut so_far = writer.lock();
+                so_far.bytes.extend_from_slice(&buffer[..count]);
+                so_far.closed = count == 0;
+                writer.0.grown.notify_all();
                 if count == 0 {
                     return;
                 }
@@ -239,7 +251,7 @@ impl Collected {
 
     /// The bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        self.inner.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.lock().bytes.clone()
     }
 
     /// The bytes as text, as far as they are.
@@ -249,24 +261,23 @@ impl Collected {
 
     /// Whether the stream holds `text` before the deadline.
     pub fn wait_for(&self, text: &str, deadline: Duration) -> bool {
-        self.wait(deadline, |bytes, _| {
-            bytes.windows(text.len().max(1)).any(|window| window == text.as_bytes())
-        })
+        let text = text.as_bytes();
+        self.wait(deadline, |so_far| so_far.bytes.windows(text.len().max(1)).any(|window| window == text))
     }
 
     /// Whether the stream ends before the deadline.
     pub fn wait_closed(&self, deadline: Duration) -> bool {
-        self.wait(deadline, |_, closed| closed)
+        self.wait(deadline, |so_far| so_far.closed)
     }
 
-    fn wait(&self, deadline: Duration, holds: impl Fn(&[u8], bool) -> bool) -> bool {
-        let state = self.inner.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (state, _) = self
-            .inner
-            .1
-            .wait_timeout_while(state, deadline, |state| !state.1 && !holds(&state.0, state.1))
-            .unwrap_or_else(PoisonError::into_inner);
-        holds(&state.0, state.1)
+    fn lock(&self) -> MutexGuard<'_, SoFar> {
+        self.0.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, deadline: Duration, holds: impl Fn(&SoFar) -> bool) -> bool {
+        let waiting = |so_far: &mut SoFar| !so_far.closed && !holds(so_far);
+        let waited = self.0.grown.wait_timeout_while(self.lock(), deadline, waiting);
+        holds(&waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 
