@@ -279,6 +279,8 @@ need_wine() {
             "$root/lib/wine/$program"
     done
     ln -sf wineserver64 "$root/lib/wine/wineserver"     # in place of a script with a fixed path
+    # Beside its programs Wine looks for share/wine/wine, which the package lacks.
+    [ -e "$root/share/wine/wine" ] || ln -s . "$root/share/wine/wine"
     # Installing libwine would have marked this DLL as one of Wine's own;
     # without the mark user32 does not load.
     zlib=$root/x86_64-w64-mingw32/lib/zlib1.dll
