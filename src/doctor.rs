@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
-use crate::platform::locks::{LockSupport, probe_locks};
-use crate::process::{depth, environment};
+use crate::platform::{LockSupport, probe_locks};
+use crate::process::{absent_network_variables, current_depth};
 use crate::store::Store;
 
 /// How a check came out.
@@ -199,7 +199,7 @@ fn roots_line(config: &Config) -> String {
 
 /// Roots that hold a whole disk or a whole home.
 fn broad_roots(context: &Context, config: &Config) -> Vec<String> {
-    let home = context.home.as_deref().and_then(|home| platform::canonical(home).ok());
+    let home = context.home.as_deref().and_then(|home| crate::config::canonical(home).ok());
     let everyday = ["Documents", "Downloads", "Desktop", "OneDrive"];
     config
         .allowed_roots
@@ -309,11 +309,11 @@ fn agent_check(agent: &AgentView) -> Check {
 }
 
 fn environment_checks(context: &Context, checks: &mut Vec<Check>) {
-    let depth = depth::current_depth(context);
+    let depth = current_depth(context);
     if depth > 0 {
         checks.push(warn("nesting", &format!("this process runs inside a delegated worker, {depth} deep"), None));
     }
-    let absent = environment::absent_network_variables(context);
+    let absent = absent_network_variables(context);
     if !absent.is_empty() {
         checks.push(Check {
             name: "network variables".into(),

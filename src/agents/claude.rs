@@ -167,8 +167,8 @@ impl Agent for Claude {
         Ok(Launch { args, env: super::extra_env(request), pass_env: vec!["CLAUDE_CONFIG_DIR"] })
     }
 
-    fn parser(&self, request: &LaunchRequest<'_>) -> Box<dyn StreamParser> {
-        Box::new(parser::Parser::new(request.resume, TESTED_VERSION))
+    fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser> {
+        Box::new(parser::Parser::new(resume, TESTED_VERSION))
     }
 
     fn parse_version(&self, stdout: &str) -> Option<String> {

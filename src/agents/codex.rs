@@ -125,8 +125,8 @@ fn touches_authority(feature: &str) -> bool {
 }
 
 /// A parser of Codex's event stream, for every agent that speaks it.
-pub(super) fn parser(request: &LaunchRequest<'_>, tested_version: &'static str) -> Box<dyn StreamParser> {
-    Box::new(parser::Parser::new(request.resume, tested_version))
+pub(super) fn parser(resume: Option<&str>, tested_version: &'static str) -> Box<dyn StreamParser> {
+    Box::new(parser::Parser::new(resume, tested_version))
 }
 
 /// The CLI's name of a mode.
@@ -207,8 +207,8 @@ impl Agent for Codex {
         Ok(Launch { args, env: super::extra_env(request), pass_env: vec!["CODEX_HOME"] })
     }
 
-    fn parser(&self, request: &LaunchRequest<'_>) -> Box<dyn StreamParser> {
-        parser(request, TESTED_VERSION)
+    fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser> {
+        parser(resume, TESTED_VERSION)
     }
 
     fn parse_version(&self, stdout: &str) -> Option<String> {

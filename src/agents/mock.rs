@@ -77,8 +77,8 @@ impl Agent for Mock {
         Ok(Launch { args, env: super::extra_env(request), pass_env: Vec::new() })
     }
 
-    fn parser(&self, request: &LaunchRequest<'_>) -> Box<dyn StreamParser> {
-        super::codex::parser(request, "the mock agent of this build")
+    fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser> {
+        super::codex::parser(resume, "the mock agent of this build")
     }
 
     fn version_args(&self) -> Vec<String> {

@@ -246,8 +246,8 @@ pub trait Agent: Send + Sync {
     }
     /// Arguments and environment of a turn, or why there can be none.
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, AgentError>;
-    /// A parser for one run.
-    fn parser(&self, request: &LaunchRequest<'_>) -> Box<dyn StreamParser>;
+    /// A parser for one run; `resume` is the provider session that it was asked to resume.
+    fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser>;
     /// Arguments that print the version.
     fn version_args(&self) -> Vec<String> {
         vec!["--version".into()]
@@ -262,6 +262,10 @@ pub trait Agent: Send + Sync {
     fn login_command(&self) -> &'static str;
     /// Whether a provider session id has the right shape to be resumed.
     fn accepts_native_id(&self, id: &str) -> bool;
+    /// Names that its probes need from the server's environment, as its runs do.
+    fn home_variables(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// How to ask for an end.
     fn polite_stop(&self) -> PoliteStop {
         PoliteStop::TerminateGroup

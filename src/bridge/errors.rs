@@ -82,7 +82,7 @@ crate::codes! {
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// No such agent.
-    #[error("there is no agent `{0}`{}", .1.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    #[error("there is no agent `{0}`{near}", near = did_you_mean(.1))]
     AgentUnknown(String, Option<String>),
     /// Not enabled.
     #[error("the agent `{0}` is not enabled in {1}")]
@@ -155,6 +155,10 @@ pub enum BridgeError {
     /// The supervisor did not work.
     #[error("the turn's supervisor failed: {0}")]
     Supervisor(String),
+}
+
+fn did_you_mean(near: &Option<String>) -> String {
+    near.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 impl Coded for BridgeError {

@@ -14,7 +14,7 @@ use crate::config::{AgentConfig, Config};
 use crate::context::Context;
 use crate::error::Error;
 use crate::policy::{AgentId, Sandbox};
-use crate::process::{self, Program, environment, resolve};
+use crate::process::{self, Program};
 
 /// How long a finding is used.
 const FRESH: Duration = Duration::from_secs(60);
@@ -205,19 +205,19 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
         auth: unknown(),
         usable: false,
     };
-    let resolved = match resolve::resolve(&agent.program(settings, &context.exe), context) {
+    let resolved = match process::resolve(&agent.program(settings, &context.exe), context) {
         Ok(resolved) => resolved,
         Err(error) => return failed(error.into(), None),
     };
     let path = resolved.program.display().to_string();
     let run = |args: Vec<String>| {
         let mut pass = settings.pass_env.clone();
-        pass.extend(agent.probe_env().iter().map(|name| (*name).to_owned()));
+        pass.extend(agent.home_variables().iter().map(|name| (*name).to_owned()));
         let program = Program {
             program: resolved.program.clone(),
             args: resolved.prefix_args.iter().cloned().chain(args.into_iter().map(Into::into)).collect(),
             cwd: config.allowed_roots.first().cloned().unwrap_or_else(|| context.cwd.clone()),
-            env: environment::worker_environment(context, &pass, &settings.extra_env),
+            env: process::worker_environment(context, &pass, &settings.extra_env),
             stdin: Vec::new(),
         };
         process::capture(&program, PROBE_LIMIT, PROBE_BYTES)

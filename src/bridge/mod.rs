@@ -173,7 +173,7 @@ impl Bridge {
                     1,
                     None,
                 )?;
-                reconcile::rows(store, running)?;
+                reconcile::rows(store, running.rows)?;
             }
             plan::plan(&inner.context, &inner.config, Some(store), &request)
         })
@@ -343,7 +343,7 @@ impl Bridge {
     pub async fn reconcile(&self) -> Result<()> {
         self.with_store(|store| {
             let running = store.running_turns()?;
-            reconcile::rows(store, running).map(|_| ())
+            reconcile::rows(store, running.rows).map(|_| ())
         })
         .await
     }

@@ -16,13 +16,13 @@ use crate::config::{AgentConfig, Config, OnDisconnect};
 use crate::context::Context;
 use crate::error::Result;
 use crate::policy::{self, AgentId, Asked, Sandbox, SandboxDecision};
-use crate::process::depth;
+use crate::process::{DEPTH_VAR, current_depth};
 use crate::store::{BlobKind, Continuity, NewTurn, SessionRow, Store, TurnFilter, TurnRow, TurnState};
 
 /// Longest prompt, in characters.
 pub const MAX_PROMPT_CHARS: usize = 1_000_000;
 /// Turns that are looked at when a conversation is replayed; older ones are counted as omitted.
-const REPLAYED_TURNS: u64 = 200;
+const REPLAYED_TURNS: usize = 200;
 /// A missing login is remembered this long, so that a retry storm starts no process.
 const LOGIN_MEMORY_MS: i64 = 10_000;
 
@@ -80,7 +80,7 @@ pub struct TurnPlan {
 
 /// Resolves a request against the config and the store.
 pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: &TurnRequest) -> Result<TurnPlan> {
-    let depth = depth::current_depth(context);
+    let depth = current_depth(context);
     if depth >= config.max_delegation_depth {
         return Err(BridgeError::TooDeep { depth, limit: config.max_delegation_depth }.into());
     }
@@ -97,7 +97,7 @@ pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: 
         (Some(id), None) => return Err(crate::store::StoreError::SessionNotFound(id.clone()).into()),
     };
     let last = match (&session, store) {
-        (Some(session), Some(store)) => store.turns(&session.id, session.turns.saturating_sub(1), 1)?.pop(),
+        (Some(session), Some(store)) => store.turns(&session.id, session.turns.saturating_sub(1), 1)?.rows.pop(),
         _ => None,
     };
     if request.must_exist && last.is_none() {
@@ -106,7 +106,7 @@ pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: 
     if let (Some(expected), Some(session)) = (request.expected_revision, &session)
         && expected != session.revision
     {
-        return Err(crate::store::StoreError::RevisionMismatch { expected, found: session.revision }.into());
+        return Err(crate::store::StoreError::RevisionMismatch { session: session.id.clone(), expected, found: session.revision }.into());
     }
 
     let (agent, settings) = select_agent(config, request.agent.as_deref(), last.as_ref())?;
@@ -138,7 +138,7 @@ pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: 
     pass_env.extend(settings.pass_env.iter().cloned());
     let mut set_env = launch.env;
     set_env.extend(settings.extra_env.clone());
-    set_env.insert(depth::DEPTH_VAR.into(), (depth + 1).to_string());
+    set_env.insert(DEPTH_VAR.into(), (depth + 1).to_string());
 
     let timeout = request.timeout.unwrap_or(config.defaults.timeout);
     let turn = NewTurn {
@@ -195,7 +195,7 @@ fn select_agent<'c>(
     if !settings.enabled {
         return Err(BridgeError::AgentDisabled(id, config.path.display().to_string()).into());
     }
-    Ok((agents::agent(id)?, settings))
+    Ok((agents::require(id)?, settings))
 }
 
 fn refuse_known_logout(context: &Context, store: &Store, agent: &dyn Agent) -> Result<()> {
@@ -204,7 +204,7 @@ fn refuse_known_logout(context: &Context, store: &Store, agent: &dyn Agent) -> R
         1,
         None,
     )?;
-    let Some(turn) = newest.first() else { return Ok(()) };
+    let Some(turn) = newest.rows.first() else { return Ok(()) };
     let Some(end) = turn.end.as_ref().filter(|end| end.outcome == Outcome::LoginRequired) else { return Ok(()) };
     let ended = turn.started_at.saturating_add(i64::try_from(end.duration_ms).unwrap_or(i64::MAX));
     let age = context.clock.now_ms().saturating_sub(ended);
@@ -256,7 +256,7 @@ fn working_folder(
 pub fn canonical_folder(path: &Path) -> Result<PathBuf> {
     let invalid =
         |reason: String| BridgeError::CwdInvalid { path: path.display().to_string(), reason };
-    let real = crate::platform::canonical(path).map_err(|error| invalid(error.to_string()))?;
+    let real = crate::config::canonical(path).map_err(|error| invalid(error.to_string()))?;
     if !real.is_dir() {
         return Err(invalid("it is not a folder".into()).into());
     }
@@ -322,8 +322,8 @@ fn join(
             && native.sandbox == sandbox
             && native.model.as_deref() == model
     });
-    let from = session.turns.saturating_sub(REPLAYED_TURNS);
-    let recent = store.turns(&session.id, from, REPLAYED_TURNS)?;
+    let from = session.turns.saturating_sub(REPLAYED_TURNS as u64);
+    let recent = store.turns(&session.id, from, REPLAYED_TURNS)?.rows;
     let Some(native) = native else {
         let outbound = replay(config, store, session, &recent, from, Scope::Full, prompt)?;
         return Ok(Joined {
@@ -375,7 +375,7 @@ fn replay(
             }
         })
         .collect::<Vec<_>>();
-    let first = if omitted == 0 { turns.first().cloned() } else { store.turns(&session.id, 0, 1)?.pop() };
+    let first = if omitted == 0 { turns.first().cloned() } else { store.turns(&session.id, 0, 1)?.rows.pop() };
     let transcript = Transcript {
         scope,
         working_directory: session.cwd.to_str().unwrap_or_default(),

@@ -4,9 +4,9 @@
 //! process dies, however it dies. A free lock beside a running row therefore means: interrupted.
 
 use crate::error::Result;
-use crate::platform::locks::LockFile;
+use crate::platform;
 use crate::process;
-use crate::store::{Store, TurnRow, TurnState};
+use crate::store::{Store, TurnRow, TurnState, session_lock_path};
 
 /// The same rows, as they stand after each dead supervisor's turn was marked.
 pub fn rows(store: &Store, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
@@ -15,14 +15,14 @@ pub fn rows(store: &Store, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
             if row.state == TurnState::Finished {
                 return Ok(row);
             }
-            let path = store.session_lock_path(&row.session_id)?;
-            let Some(_lock) = LockFile::try_exclusive(&path)? else { return Ok(row) };
+            let path = session_lock_path(store.state_dir(), &row.session_id)?;
+            let Some(_lock) = platform::try_exclusive(&path)? else { return Ok(row) };
             // Its end may have been recorded since the row was read.
             let row = store.turn(&row.id)?;
             if row.state == TurnState::Finished {
                 return Ok(row);
             }
-            process::end_marked(&row.id);
+            process::end_leftovers(&row.id);
             store.mark_interrupted(&row.id)?;
             Ok(store.turn(&row.id)?)
         })

@@ -16,9 +16,9 @@ use crate::agents::{self, Agent, Outcome, RunEnd, Verdict, redaction};
 use crate::config::OnDisconnect;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::platform::locks::LockFile;
-use crate::process::{self, Limits, Program, Report, RunIo, Stopped, environment, resolve};
-use crate::store::{Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd};
+use crate::platform::{self, LockFile};
+use crate::process::{self, Limits, Program, Report, RunIo, Stopped};
+use crate::store::{Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd, TurnFilter, TurnState, session_lock_path};
 
 /// How often another process's cancel request is looked for.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
@@ -35,6 +35,7 @@ pub fn main(context: &Context) -> Result<()> {
     io::stdin().lock().read_line(&mut line).map_err(|e| BridgeError::Supervisor(e.to_string()))?;
     let spec: RunSpec =
         serde_json::from_str(&line).map_err(|e| BridgeError::Supervisor(format!("bad run spec: {e}")))?;
+    process::claim_all_children();
     let front_door_gone = watch_standard_input();
     let mut events = Events;
     match supervise(context, &spec, &front_door_gone, &mut events) {
@@ -74,26 +75,26 @@ impl Events {
 fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut Events) -> Result<()> {
     let turn = &spec.turn;
     let store = Store::open(&spec.state_dir, context.clock)?;
-    let agent = agents::agent(turn.agent)?;
+    let agent = agents::require(turn.agent)?;
     let Some(_session_lock) = wait_for_session(&store, spec, gone)? else {
-        return Err(StoreError::SessionBusy { session: turn.session_id.clone(), turn: None }.into());
+        return Err(StoreError::SessionBusy { session: turn.session_id.clone(), turn: running_turn(&store, spec) }.into());
     };
     // The last look before anything starts: the folder must still be the one that was checked.
     if plan::recheck_folder(&turn.cwd)? != turn.cwd {
         return Err(BridgeError::CwdChanged(turn.cwd.display().to_string()).into());
     }
-    let resolved = resolve::resolve(&spec.program, context)?;
+    let resolved = process::resolve(&spec.program, context)?;
     let mut set_env = spec.set_env.clone();
     set_env.insert(process::TURN_VAR.into(), turn.id.clone());
     let program = Program {
         program: resolved.program.clone(),
         args: resolved.prefix_args.iter().cloned().chain(spec.args.iter().map(Into::into)).collect(),
         cwd: turn.cwd.clone(),
-        env: environment::worker_environment(context, &spec.pass_env, &set_env),
+        env: process::worker_environment(context, &spec.pass_env, &set_env),
         stdin: spec.outbound.clone().into_bytes(),
     };
     let attempt = Attempt {
-        program: resolved.program.display().to_string(),
+        program: resolved.program.clone(),
         args: spec.args.clone(),
         env_names: program.env.keys().map(|name| name.to_string_lossy().into_owned()).collect(),
         at: context.clock.now_ms(),
@@ -103,7 +104,7 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
             events.send(&RunEvent::Same { turn_id: row.id });
             return Ok(());
         }
-        Begin::Started { index, .. } => events.send(&RunEvent::Started { index }),
+        Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
     let ended = run_worker(context, spec, &store, agent, &program, gone, events);
     record(spec, &store, ended, events);
@@ -112,10 +113,10 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
 
 /// Waits for the session's lock, but not for longer than the front door lives.
 fn wait_for_session(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Result<Option<LockFile>> {
-    let path = store.session_lock_path(&spec.turn.session_id)?;
+    let path = session_lock_path(store.state_dir(), &spec.turn.session_id)?;
     let deadline = Instant::now() + Duration::from_millis(spec.lock_wait_ms);
     loop {
-        if let Some(lock) = LockFile::try_exclusive(&path)? {
+        if let Some(lock) = platform::try_exclusive(&path)? {
             return Ok(Some(lock));
         }
         if Instant::now() >= deadline || gone.load(Ordering::SeqCst) {
@@ -123,6 +124,14 @@ fn wait_for_session(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Result<
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The turn that holds the session, for the error; unknown if it ended a moment ago.
+fn running_turn(store: &Store, spec: &RunSpec) -> String {
+    let session = Some(spec.turn.session_id.clone());
+    let filter = TurnFilter { state: Some(TurnState::Running), agent: None, session };
+    let running = store.list_turns(&filter, 1, None).ok().and_then(|mut listed| listed.rows.pop());
+    running.map_or_else(|| "(just ended)".to_owned(), |turn| turn.id)
 }
 
 /// What a run came to, before it is written down.
@@ -142,9 +151,10 @@ fn run_worker(
     events: &mut Events,
 ) -> Ended {
     let turn = &spec.turn;
-    let secrets: Vec<&str> = spec.set_env.values().map(String::as_str).filter(|value| value.len() >= 8).collect();
+    let secrets = secret_values(program);
+    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
     let mut spacing = StartSpacing::wait(store, spec);
-    let mut parser = Some(agent.parser());
+    let mut parser = Some(agent.parser(turn.resume.as_deref()));
     let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
     let mut next_poll = Instant::now();
     let limits = Limits {
@@ -214,6 +224,21 @@ fn run_worker(
             Ended { verdict: clean(verdict, &secrets), code: Some(code), report: Report::default() }
         }
     }
+}
+
+/// Values in the worker's environment whose names say that they are secret.
+fn secret_values(program: &Program) -> Vec<String> {
+    let marks = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
+    program
+        .env
+        .iter()
+        .filter(|(name, _)| {
+            let name = name.to_string_lossy().to_ascii_uppercase();
+            marks.iter().any(|mark| name.contains(mark))
+        })
+        .map(|(_, value)| value.to_string_lossy().into_owned())
+        .filter(|value| value.len() >= 8)
+        .collect()
 }
 
 fn no_verdict(detail: &str) -> Verdict {
@@ -389,8 +414,8 @@ impl StartSpacing {
     fn wait(store: &Store, spec: &RunSpec) -> Self {
         let spacing = Duration::from_millis(spec.start_spacing_ms);
         let lock = (!spacing.is_zero())
-            .then(|| store.start_lock_path(spec.turn.agent))
-            .and_then(|path| LockFile::wait_exclusive(&path, spacing * 64).ok().flatten());
+            .then(|| store.state_dir().join("locks").join(format!("start-{}.lock", spec.turn.agent)))
+            .and_then(|path| platform::wait_exclusive(&path, spacing * 64).ok().flatten());
         Self { lock, spacing }
     }
 

@@ -62,7 +62,8 @@ enum Command {
     /// Check the installation. Read-only.
     Doctor(doctor::Args),
     /// Write, check and explain the config file.
-    Config(config::Args),
+    #[command(subcommand)]
+    Config(config::Command),
     /// See the main job done in a throwaway folder.
     Demo(demo::Args),
     /// Explain an error code.

@@ -28,6 +28,17 @@ impl Store {
         })
     }
 
+    /// Forgets a provider session that its provider does not know any more.
+    ///
+    /// # Errors
+    /// As any write.
+    pub fn forget_native_session(&self, agent: AgentId, id: &str) -> Result<(), StoreError> {
+        self.write(Durability::Full, |tx| {
+            tx.execute("DELETE FROM native_sessions WHERE agent = ?1 AND id = ?2", params![agent.as_str(), id])?;
+            Ok(())
+        })
+    }
+
     /// All provider sessions of a session, the most recently returned first.
     pub fn native_sessions(&self, session: &str) -> Result<Listed<NativeSession>, StoreError> {
         self.read(|connection| {

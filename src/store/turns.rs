@@ -69,6 +69,18 @@ impl Store {
         self.read(|connection| by_id(connection, id))
     }
 
+    /// The turn that was started under an idempotency key, if there is one.
+    ///
+    /// # Errors
+    /// `STORE_ROW_CORRUPT`.
+    pub fn turn_by_key(&self, key: &str) -> Result<Option<TurnRow>, StoreError> {
+        self.read(|connection| {
+            let sql = format!("{} WHERE t.idempotency_key = ?1", select_whole());
+            let mut statement = connection.prepare_cached(&sql)?;
+            read_one(statement.query([key])?, "the turn of key", key, turn_from)
+        })
+    }
+
     /// The turn at a position of a session.
     ///
     /// # Errors

@@ -203,7 +203,7 @@ pub async fn get_turn_output(mut call: Call) -> Result<CallToolResult> {
                 let mut page = store.blobs().read_page(&row.id, kind, offset, limit)?;
                 if field != "output" {
                     // Raw streams may show what the worker was given.
-                    page.text = crate::agents::redaction::redact_secrets(&page.text);
+                    page.text = crate::agents::redaction::redact(&page.text);
                 }
                 if escaped_len(&page.text) <= PAGE_BYTES || limit <= 4 {
                     return Ok(page);
