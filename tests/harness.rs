@@ -184,3 +184,19 @@ fn output_that_a_child_holds_open_is_noticed() {
     process::signal(run.stdout().trim().parse().unwrap(), Signal::Kill);
     assert!(run.output_held_open);
 }
+
+#[test]
+fn independent_clients_can_be_scripted() {
+    let world = World::new().build();
+    let node =
+        "import { Client } from '@modelcontextprotocol/client'; console.log(typeof Client, process.argv[2]);";
+    let python = "import mcp, sys; print(bool(mcp.ClientSession), sys.argv[1])";
+    for (command, answer) in [
+        (real::node_script(&world, "@modelcontextprotocol/client", node), "function here"),
+        (real::python_script(&world, python), "True here"),
+    ] {
+        let Some(mut command) = command else { return };
+        command.arg("here");
+        assert_eq!(process::run(command, DEADLINE).expect_code(0).stdout().trim(), answer);
+    }
+}

@@ -15,10 +15,13 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::mock_model::MockModel;
-use super::world::{BRIDGE, World, write};
+use super::world::{BRIDGE, World, link, write};
 
 /// A key that no service knows.
 pub const KEY: &str = "sk-test-0000000000000000";
+
+/// A model that Codex knows, so that it offers `apply_patch` and prints no warning.
+const MODEL: &str = "gpt-5.5";
 
 /// The name under which hosts know the bridge.
 pub const SERVER: &str = "agent-bridge";
@@ -54,11 +57,39 @@ pub fn skip(why: &str) {
     eprintln!("SKIPPED {test}: {why}");
 }
 
+/// A Node program (ES module) that may import the installed packages, for instance
+/// `@modelcontextprotocol/client`. `probe` names a package that has to be there.
+#[track_caller]
+pub fn node_script(world: &World, probe: &str, text: &str) -> Option<Command> {
+    require(&format!("node_modules/{probe}/package.json"))?;
+    let folder_of_scripts = world.path().join("node");
+    let modules = folder_of_scripts.join("node_modules");
+    let script = folder_of_scripts.join("script.mjs");
+    write(&script, text);
+    if !modules.exists() {
+        link(&folder().join("node_modules"), &modules);
+    }
+    let mut command = world.command("node");
+    command.arg(script);
+    Some(command)
+}
+
+/// A Python program that may import `mcp`.
+#[track_caller]
+pub fn python_script(world: &World, text: &str) -> Option<Command> {
+    let python = require(if cfg!(windows) { "venv/Scripts/python" } else { "venv/bin/python" })?;
+    let script = world.path().join("script.py");
+    write(&script, text);
+    let mut command = world.command(python);
+    command.arg(script);
+    Some(command)
+}
+
 /// Codex, pointed at a mock.
 pub struct Codex {
     /// The program, as npm puts it on the search path.
     pub program: PathBuf,
-    /// Options that point it at the mock, for any of its subcommands.
+    /// Options that point it at the mock, for any of its subcommands; without the model.
     pub options: Vec<String>,
 }
 
@@ -73,7 +104,6 @@ pub fn codex(world: &World, model: &MockModel) -> Option<Codex> {
         )
     };
     let settings = [
-        r#"model="gpt-5.5""#.to_owned(),
         r#"model_provider="mock""#.to_owned(),
         // Else every run ends five seconds late where nothing but loopback can be reached.
         "analytics.enabled=false".to_owned(),
@@ -85,7 +115,12 @@ pub fn codex(world: &World, model: &MockModel) -> Option<Codex> {
     let home = world.home().join(".codex");
     write(&home.join("auth.json"), json!({ "auth_mode": "apikey", "OPENAI_API_KEY": KEY }).to_string());
     // The file serves runs that get no variables, so it holds the key itself.
-    let file = [&settings[..], &[provider(&format!("experimental_bearer_token=\"{KEY}\""))]].concat();
+    let file = [
+        &[format!("model=\"{MODEL}\"")],
+        &settings[..],
+        &[provider(&format!("experimental_bearer_token=\"{KEY}\""))],
+    ]
+    .concat();
     write(&home.join("config.toml"), file.join("\n") + "\n");
     let options = settings.into_iter().chain([provider("env_key=\"MOCK_KEY\"")]);
     let options = options.flat_map(|setting| ["-c".to_owned(), setting]).collect();
@@ -96,13 +131,18 @@ impl Codex {
     /// Its section in the bridge's config. The options are repeated there, because the bridge
     /// keeps Codex from its own config file.
     pub fn agent(&self) -> Value {
-        json!({ "bin": self.program, "extraArgs": self.options, "extraEnv": { "MOCK_KEY": KEY } })
+        json!({
+            "bin": self.program,
+            "defaultModel": MODEL,
+            "extraArgs": self.options,
+            "extraEnv": { "MOCK_KEY": KEY },
+        })
     }
 
     /// Codex itself, without the bridge: `codex OPTIONS ARGUMENTS`.
     pub fn command<'a>(&self, world: &World, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = world.command(&self.program);
-        command.env("MOCK_KEY", KEY).args(&self.options).args(arguments);
+        command.env("MOCK_KEY", KEY).args(["-m", MODEL]).args(&self.options).args(arguments);
         command
     }
 

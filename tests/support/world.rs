@@ -183,7 +183,7 @@ impl World {
         Host::start(self.bridge_command(arguments))
     }
 
-    /// Puts a program `name` into [`Self::bin`] that plays `script`, in the format of the hidden
+    /// Puts an agent `name` into [`Self::bin`] that plays `script`, in the format of the hidden
     /// subcommand `mock-agent`. Gives its path.
     pub fn fake(&self, name: &str, script: &Value) -> PathBuf {
         let script_path = self.path.join("fakes").join(format!("{name}.json"));
@@ -318,6 +318,9 @@ impl WorldBuilder {
             world.write(relative, content);
         }
         world.git(["init", "--quiet", "--initial-branch=main"]);
+        // Else a commit may leave a process behind that tidies up the repository.
+        world.git(["config", "maintenance.auto", "false"]);
+        world.git(["config", "gc.auto", "0"]);
         world.git(["add", "--all"]);
         world.git(["commit", "--quiet", "--message=Start"]);
         world
@@ -424,10 +427,19 @@ fn make_executable(path: &Path) {
 #[cfg(windows)]
 fn make_executable(_path: &Path) {}
 
+/// A symbolic link.
 #[cfg(unix)]
-fn link(target: &Path, at: &Path) {
+pub fn link(target: &Path, at: &Path) {
     std::os::unix::fs::symlink(target, at).expect("a link in the world");
 }
 
+/// A symbolic link; needs developer mode or an administrator.
 #[cfg(windows)]
-fn link(_target: &Path, _at: &Path) {}
+pub fn link(target: &Path, at: &Path) {
+    let linked = if target.is_dir() {
+        std::os::windows::fs::symlink_dir(target, at)
+    } else {
+        std::os::windows::fs::symlink_file(target, at)
+    };
+    linked.expect("a link in the world");
+}
