@@ -11,15 +11,20 @@ use super::paths::expand;
 use super::schema::AgentSection;
 use crate::policy::{AgentId, Sandbox};
 
-/// Variables that decide which program or code runs, or where a worker keeps its secrets. Setting
-/// them would raise a worker's authority past every ceiling.
+/// Variables that decide which program or code runs, where programs find their files, or what a
+/// worker believes to run under. Setting them could raise a worker's authority past every ceiling.
 const DENIED_VARIABLES: &[&str] = &[
     "PATH",
     "PATHEXT",
     "HOME",
     "USERPROFILE",
+    "HOMEDRIVE",
+    "HOMEPATH",
+    "APPDATA",
+    "LOCALAPPDATA",
     "COMSPEC",
     "SYSTEMROOT",
+    "SYSTEMDRIVE",
     "WINDIR",
     "SHELL",
     "IFS",
@@ -29,9 +34,8 @@ const DENIED_VARIABLES: &[&str] = &[
     "PROMPT_COMMAND",
     "NODE_OPTIONS",
     "NODE_PATH",
-    "PYTHONPATH",
-    "PYTHONSTARTUP",
-    "PYTHONHOME",
+    "NODE_TLS_REJECT_UNAUTHORIZED",
+    "ELECTRON_RUN_AS_NODE",
     "PERL5OPT",
     "PERL5LIB",
     "PERL5DB",
@@ -43,11 +47,26 @@ const DENIED_VARIABLES: &[&str] = &[
     "EDITOR",
     "VISUAL",
     "PAGER",
+    "BROWSER",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
     "GCONV_PATH",
+    "CLAUDECODE",
 ];
 /// The same, by the beginning of the name. Our own variables carry the delegation depth.
-const DENIED_PREFIXES: &[&str] =
-    &["LD_", "DYLD_", "GIT_SSH", "GIT_CONFIG", "GIT_EXEC", "GIT_ASKPASS", "BASH_FUNC_", "AGENT_BRIDGE_"];
+const DENIED_PREFIXES: &[&str] = &[
+    "LD_",
+    "DYLD_",
+    "PYTHON",
+    "GIT_",
+    "NPM_CONFIG_",
+    "BUN_",
+    "DENO_",
+    "BASH_FUNC_",
+    "XDG_",
+    "CODEX_SANDBOX",
+    "AGENT_BRIDGE_",
+];
 
 /// codex and claude are on when they are found; any other agent must be switched on.
 pub(super) fn on_by_default(id: AgentId) -> bool {
@@ -63,12 +82,9 @@ impl Builder<'_> {
         }
         let bin = section.bin.as_deref().map_or_else(|| id.to_string(), |bin| self.bin(&key("bin"), bin));
         if let Some(model) = &section.default_model
-            && (model.starts_with('-') || model.chars().any(|c| c.is_whitespace() || c.is_control()))
+            && !is_model_name(model)
         {
-            self.invalid(
-                &key("defaultModel"),
-                "expected a model name without spaces and without a leading -",
-            );
+            self.invalid(&key("defaultModel"), MODEL_EXPECTED);
         }
         for (index, argument) in section.extra_args.iter().enumerate() {
             if argument.contains('\0') {
@@ -217,6 +233,17 @@ impl Builder<'_> {
     }
 }
 
+/// What [`is_model_name`] wants, for people.
+const MODEL_EXPECTED: &str =
+    "expected a letter or digit, then at most 127 letters, digits and . _ : / @ [ ] -";
+
+/// A model's name travels in argv: it must be neither an option nor several arguments.
+fn is_model_name(model: &str) -> bool {
+    model.len() <= 128
+        && model.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && model.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@[]-".contains(&b))
+}
+
 fn is_variable_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 256
@@ -314,12 +341,18 @@ mod tests {
 
     #[test]
     fn variables_that_decide_what_runs_are_denied_in_any_case() {
-        for name in
-            ["PATH", "Path", "LD_PRELOAD", "dyld_insert_libraries", "GIT_SSH_COMMAND", "AGENT_BRIDGE_X"]
-        {
+        for name in [
+            "PATH",
+            "Path",
+            "LD_PRELOAD",
+            "dyld_insert_libraries",
+            "GIT_SSH_COMMAND",
+            "pythonpath",
+            "AGENT_BRIDGE_X",
+        ] {
             assert!(is_denied(name), "{name}");
         }
-        for name in ["OPENAI_API_KEY", "PATHS", "HTTPS_PROXY", "CODEX_HOME", "GIT_AUTHOR_NAME", "LDAP"] {
+        for name in ["OPENAI_API_KEY", "PATHS", "HTTPS_PROXY", "CODEX_HOME", "RUST_LOG", "LDAP"] {
             assert!(!is_denied(name), "{name}");
         }
     }

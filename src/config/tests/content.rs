@@ -83,6 +83,10 @@ fn hostile_and_mistaken_contents_are_refused_with_code_and_key() {
             "CONFIG_INVALID_VALUE agents.codex.defaultModel",
         ),
         (
+            json!({"agents": {"codex": {"defaultModel": "a b"}}}),
+            "CONFIG_INVALID_VALUE agents.codex.defaultModel",
+        ),
+        (
             json!({"agents": {"codex": {"extraArgs": ["a\u{0}"]}}}),
             "CONFIG_INVALID_VALUE agents.codex.extraArgs[0]",
         ),
