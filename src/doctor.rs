@@ -152,7 +152,8 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
         }
     }
     for agent in agents.iter().filter(|agent| agent.enabled) {
-        checks.push(agent_check(agent));
+        let optional = config.is_ok_and(|config| config.agents.get(&agent.id).is_some_and(|a| !a.enabled_explicitly));
+        checks.push(agent_check(agent, optional));
     }
     if config.is_ok() && !agents.iter().any(|agent| agent.enabled) {
         checks.push(warn(
@@ -280,10 +281,14 @@ fn store_fault(error: Error) -> Check {
     fail("state folder", &error.to_string(), Some(error.hint()))
 }
 
-fn agent_check(agent: &AgentView) -> Check {
+/// `optional`: nobody asked for the agent; it is used if it is there.
+fn agent_check(agent: &AgentView, optional: bool) -> Check {
     let name = format!("agent {}", agent.id);
     let Some(health) = &agent.health else { return warn(&name, "not probed", None) };
     if !health.binary.ok {
+        if optional && health.binary.path.is_none() {
+            return ok(&name, "not installed (used when found)");
+        }
         let why = health.binary.error.clone().unwrap_or_else(|| "does not start".into());
         return warn(&name, &why, Some("Install it, or set `agents.<id>.bin` to its absolute path in the config file."));
     }

@@ -120,6 +120,23 @@ pub fn redact(text: &str) -> String {
 /// Like [`redact`], and each known secret value is taken out too, also where it is escaped for JSON
 /// (once or twice) or percent-encoded. Values under four bytes are ignored.
 pub fn redact_values(text: &str, values: &[&str]) -> String {
+    redact(&mask_values(text, values))
+}
+
+/// Only the known secret values are taken out; everything else stays as it is. For answers, which may
+/// talk about tokens without holding one.
+pub fn mask_values(text: &str, values: &[&str]) -> String {
+    let mut text = text.to_owned();
+    for form in forms_of(values) {
+        if text.contains(form.as_str()) {
+            text = text.replace(form.as_str(), MARK);
+        }
+    }
+    text
+}
+
+/// Every spelling in which a value may turn up, longest first: a short form may be a part of a longer one.
+fn forms_of(values: &[&str]) -> Vec<String> {
     let mut forms: Vec<String> = Vec::new();
     for value in values.iter().filter(|value| value.len() >= 4) {
         let once = json_escaped(value);
@@ -129,16 +146,9 @@ pub fn redact_values(text: &str, values: &[&str]) -> String {
         forms.push(percent_encoded(value));
         forms.push((*value).to_owned());
     }
-    // Longest first: a short form may be a part of a longer one.
     forms.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     forms.dedup();
-    let mut text = text.to_owned();
-    for form in &forms {
-        if text.contains(form.as_str()) {
-            text = text.replace(form.as_str(), MARK);
-        }
-    }
-    redact(&text)
+    forms
 }
 
 /// One clean line of at most `max_chars` characters: redacted, white space collapsed, clipped with `…`.

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::platform::{self, LockFile};
 use crate::process::{self, Limits, Program, Report, RunIo, Stopped};
-use crate::store::{Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd, TurnFilter, TurnState, session_lock_path};
+use crate::store::{Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd, TurnFilter, TurnState, session_lock_path, start_lock_path};
 
 /// How often another process's cancel request is looked for.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
@@ -414,7 +414,7 @@ impl StartSpacing {
     fn wait(store: &Store, spec: &RunSpec) -> Self {
         let spacing = Duration::from_millis(spec.start_spacing_ms);
         let lock = (!spacing.is_zero())
-            .then(|| store.state_dir().join("locks").join(format!("start-{}.lock", spec.turn.agent)))
+            .then(|| start_lock_path(store.state_dir(), spec.turn.agent))
             .and_then(|path| platform::wait_exclusive(&path, spacing * 64).ok().flatten());
         Self { lock, spacing }
     }

@@ -97,6 +97,9 @@ pub struct TurnView {
     /// US dollars of this turn, as the agent estimates them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
+    /// Remarks about the call itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Where the whole output is.
     pub output_ref: OutputRef,
     /// Facts the adapter reported.
@@ -122,14 +125,15 @@ fn is_empty(meta: &Value) -> bool {
 /// Builds the view of a turn with an answer preview of at most `max_output` bytes.
 pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: usize) -> Result<TurnView> {
     let row = &waited.row;
-    let none = || Preview { text: String::new(), truncated: false, total: 0 };
+    let none = || Preview { text: String::new(), truncated: false, total: 0, next_offset: None };
     let finished = row.state == TurnState::Finished;
     let end = row.end.as_ref();
     let is_error = end.is_some_and(|end| end.outcome.is_error());
     let output = match &waited.unrecorded {
         Some(unrecorded) => {
             let text = super::context_block::clip(&unrecorded.answer, max_output);
-            Preview { truncated: text.len() < unrecorded.answer.len(), total: unrecorded.answer.len() as u64, text }
+            let (truncated, total) = (text.len() < unrecorded.answer.len(), unrecorded.answer.len() as u64);
+            Preview { truncated, total, text, next_offset: None }
         }
         None if finished => store.blobs().head_tail(&row.id, BlobKind::Answer, max_output).unwrap_or_else(|_| none()),
         None => none(),
@@ -175,6 +179,7 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
         stderr_truncated: stderr.truncated,
         tokens: end.and_then(|end| end.tokens),
         cost_usd: end.and_then(|end| end.cost_usd),
+        notes: Vec::new(),
         output_ref: OutputRef {
             tool: "get_turn_output",
             bridge_session_id: row.session_id.clone(),

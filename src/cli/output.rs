@@ -13,8 +13,6 @@ pub struct Output {
     pub out: Box<dyn Write>,
     /// Whether a person looks at standard error.
     pub stderr_is_terminal: bool,
-    /// Whether a person looks at standard output.
-    pub stdout_is_terminal: bool,
     color: bool,
 }
 
@@ -27,7 +25,6 @@ impl Output {
         Self {
             out: Box::new(io::BufWriter::new(io::stdout())),
             stderr_is_terminal,
-            stdout_is_terminal: io::stdout().is_terminal(),
             color: stderr_is_terminal && !plain,
         }
     }

@@ -67,7 +67,7 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
 
 fn list(bridge: &Bridge, limit: usize, as_json: bool, output: &mut Output) -> Result<Exit> {
     let rows = match open(bridge)? {
-        Some(store) => store.list_sessions(limit, None)?,
+        Some(store) => store.list_sessions(limit, None)?.rows,
         None => Vec::new(),
     };
     if as_json {
@@ -92,12 +92,11 @@ fn show(bridge: &Bridge, id: &str, max: usize, as_json: bool, output: &mut Outpu
     let session = store.session(id)?;
     let now = bridge.context().clock.now_ms();
     let mut turns = Vec::new();
-    while (turns.len() as u64) < session.turns {
-        let page = store.turns(id, turns.len() as u64, 200)?;
-        if page.is_empty() {
-            break;
-        }
-        turns.extend(page);
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let page = store.turns(id, from, 200)?;
+        turns.extend(page.rows);
+        next = page.next_index;
     }
     let answer = |turn: &crate::store::TurnRow| {
         store.blobs().head_tail(&turn.id, BlobKind::Answer, max).map(|preview| preview.text).unwrap_or_default()
@@ -133,19 +132,19 @@ fn printable(text: &str) -> String {
 
 fn search(bridge: &Bridge, query: &str, limit: usize, as_json: bool, output: &mut Output) -> Result<Exit> {
     let hits = match open(bridge)? {
-        Some(store) => store.search(query, limit)?,
+        Some(store) => store.search(query, limit)?.rows,
         None => Vec::new(),
     };
     if as_json {
         let hits: Vec<_> = hits
             .iter()
-            .map(|hit| json!({ "bridge_session_id": hit.session_id, "turn": hit.turn_index, "title": hit.title, "snippet": hit.snippet }))
+            .map(|hit| json!({ "bridge_session_id": hit.session, "turn": hit.index, "turn_id": hit.turn, "snippet": hit.snippet }))
             .collect();
         output.document("search", &json!({ "hits": hits }));
     } else if hits.is_empty() {
         output.note("Nothing found.");
     } else {
-        let cells = |hit: &crate::store::Hit| vec![hit.session_id.clone(), hit.turn_index.to_string(), one_line(&hit.snippet, 100)];
+        let cells = |hit: &crate::store::Hit| vec![hit.session.clone(), hit.index.to_string(), one_line(&hit.snippet, 100)];
         output.table(&["SESSION", "TURN", "TEXT"], &hits.iter().map(cells).collect::<Vec<_>>());
     }
     Ok(Exit::Ok)

@@ -121,7 +121,7 @@ fn list(
     } else {
         super::event_loop()?.block_on(async {
             bridge.reconcile().await?;
-            bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?)).await
+            bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?.rows)).await
         })?
     };
     let now = bridge.context().clock.now_ms();

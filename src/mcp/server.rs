@@ -94,7 +94,8 @@ pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
     let gone = CancellationToken::new();
     transport::end_process_after(gone.clone(), &tokio::runtime::Handle::current());
     let parent_gone = gone.clone();
-    platform::spawn_parent_watch(move || parent_gone.cancel());
+    // Where the parent cannot be watched, the end of input has to do.
+    let _ = platform::spawn_parent_watch(move || parent_gone.cancel());
     let signalled = gone.clone();
     tokio::spawn(async move {
         platform::termination().await;

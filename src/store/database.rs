@@ -54,6 +54,10 @@ impl Store {
         if !file.exists() {
             private::create_dir(state_dir).map_err(|error| StoreError::from_io(state_dir, &error))?;
         }
+        let locks = state_dir.join(ids::LOCKS);
+        if !locks.exists() {
+            private::create_dir(&locks).map_err(|error| StoreError::from_io(&locks, &error))?;
+        }
         refuse_what_sqlite_would_replace(&file)?;
         if !file.exists() {
             // SQLite would create it readable for everyone the umask allows; the log files copy

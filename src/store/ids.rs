@@ -3,6 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use super::errors::StoreError;
+use crate::policy::AgentId;
+
+/// The folder of lock files in a state folder.
+pub(super) const LOCKS: &str = "locks";
+
+/// The lock that keeps two starts of one agent apart.
+pub fn start_lock_path(state_dir: &Path, agent: AgentId) -> PathBuf {
+    state_dir.join(LOCKS).join(format!("start-{agent}.lock"))
+}
 
 /// Whether `text` is a lower-case UUID with hyphens. Nothing else ever becomes part of a path, so
 /// no id can leave its folder, and no two ids can name one file on a file system without case.
@@ -20,7 +29,7 @@ pub fn is_id(text: &str) -> bool {
 /// `STORE_BAD_ID`.
 pub fn session_lock_path(state_dir: &Path, session: &str) -> Result<PathBuf, StoreError> {
     check_id(session)?;
-    Ok(state_dir.join("locks").join(format!("{session}.lock")))
+    Ok(state_dir.join(LOCKS).join(format!("{session}.lock")))
 }
 
 pub(super) fn check_id(text: &str) -> Result<(), StoreError> {

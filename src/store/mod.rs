@@ -27,7 +27,7 @@ pub use counts::Counts;
 pub use database::{Durability, Store};
 pub use errors::*;
 pub use finish::CancelRequest;
-pub use ids::{is_id, session_lock_path};
+pub use ids::{is_id, session_lock_path, start_lock_path};
 pub use rows::{Listed, Skipped};
 pub use search::{Hit, HitField};
 pub use turns::{TurnFilter, TurnPage};

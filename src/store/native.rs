@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rusqlite::{Connection, Row, params};
 
 use super::NativeSession;
-use super::database::Store;
+use super::database::{Durability, Store};
 use super::errors::StoreError;
 use super::rows::{Fault, Listed, count, field, json, read_all, read_one, stored, word};
 use crate::policy::{AgentId, Sandbox};
@@ -34,7 +34,7 @@ impl Store {
     /// As any write.
     pub fn forget_native_session(&self, agent: AgentId, id: &str) -> Result<(), StoreError> {
         self.write(Durability::Full, |tx| {
-            tx.execute("DELETE FROM native_sessions WHERE agent = ?1 AND id = ?2", params![agent.as_str(), id])?;
+            tx.execute("DELETE FROM native_sessions WHERE agent = ?1 AND native_id = ?2", params![agent.as_str(), id])?;
             Ok(())
         })
     }

@@ -60,6 +60,11 @@ macro_rules! turn_arguments {
                     idempotency_key: self.idempotency_key.clone(),
                     on_disconnect: self.on_disconnect,
                     expected_session_revision: self.expected_session_revision,
+                    remote_consent: self.allow_remote_egress.is_some()
+                        || self.data_classification.is_some()
+                        || self.approval_ids.is_some()
+                        || self.estimated_cost.is_some()
+                        || self.estimated_currency.is_some(),
                 }
             }
         }
@@ -83,6 +88,8 @@ pub struct SharedArguments {
     pub on_disconnect: Option<OnDisconnect>,
     /// Fence.
     pub expected_session_revision: Option<u64>,
+    /// Some argument that only direct remote agents need was given.
+    pub remote_consent: bool,
 }
 
 turn_arguments! {

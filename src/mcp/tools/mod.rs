@@ -188,7 +188,7 @@ fn within(name: &str, value: Option<u64>, default: u64, range: std::ops::RangeIn
 
 /// An id from outside: a UUID as we make them. Anything else cannot exist.
 fn checked_id(name: &str, id: &str) -> Result<()> {
-    if uuid::Uuid::try_parse(id).is_ok_and(|parsed| parsed.to_string() == id) {
+    if crate::store::is_id(id) {
         return Ok(());
     }
     let shown: String = id.chars().take(64).collect();

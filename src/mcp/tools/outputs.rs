@@ -211,8 +211,8 @@ pub struct SearchHit {
     pub bridge_session_id: String,
     /// Position of the turn.
     pub turn: u64,
-    /// Title of the session.
-    pub title: String,
+    /// Id of the turn.
+    pub turn_id: String,
     /// The place, with some text around it.
     pub snippet: String,
 }

@@ -4,16 +4,16 @@ use rmcp::model::CallToolResult;
 
 use super::arguments::{GetSession, ListSessions, SearchSessions};
 use super::outputs::{SearchHit, SearchResult, SessionDetail, SessionList, SessionSummary, SessionTurn, utc};
-use super::turns::fit_page;
+use super::turns::{fit_page, fitting};
 use super::{Call, checked_id, invalid, within};
 use crate::bridge::context_block::clip;
 use crate::bridge::view::TurnStatus;
 use crate::error::Result;
 use crate::mcp::reply::json_reply;
-use crate::store::{BlobKind, TurnState};
+use crate::store::{BlobKind, TurnRow, TurnState};
 
 /// Turns that are loaded for one reply of `get_session`.
-const TURNS_LOADED: u64 = 50;
+const TURNS_LOADED: usize = 50;
 
 /// `list_sessions`.
 pub async fn list_sessions(mut call: Call) -> Result<CallToolResult> {
@@ -22,10 +22,10 @@ pub async fn list_sessions(mut call: Call) -> Result<CallToolResult> {
     let list = call
         .bridge
         .with_store(move |store| {
-            let rows = store.list_sessions(limit + 1, arguments.cursor.as_deref())?;
-            let (shown, more) = fit_page(rows, limit, SessionSummary::new);
-            let next_cursor = more.then(|| shown.last().map(|(row, _)| store.session_cursor(row))).flatten();
-            Ok(SessionList { sessions: shown.into_iter().map(|(_, summary)| summary).collect(), next_cursor })
+            let (sessions, next_cursor) = fit_page(limit, SessionSummary::new, |limit| {
+                Ok(store.list_sessions(limit, arguments.cursor.as_deref())?)
+            })?;
+            Ok(SessionList { sessions, next_cursor })
         })
         .await?;
     Ok(json_reply(&list))
@@ -43,8 +43,8 @@ pub async fn get_session(mut call: Call) -> Result<CallToolResult> {
         .bridge
         .with_store(move |store| {
             let session = store.session(&id)?;
-            let rows = store.turns(&id, from, TURNS_LOADED)?;
-            let (shown, _) = fit_page(rows, TURNS_LOADED as usize, |row| {
+            let page = store.turns(&id, from, TURNS_LOADED)?;
+            let show = |row: &TurnRow| {
                 let answer = store.blobs().head_tail(&row.id, BlobKind::Answer, clipped).ok();
                 SessionTurn {
                     turn: row.index,
@@ -60,8 +60,9 @@ pub async fn get_session(mut call: Call) -> Result<CallToolResult> {
                     response_chars: row.end.as_ref().map_or(0, |end| end.answer_bytes),
                     started_at: utc(row.started_at),
                 }
-            });
-            let turns: Vec<SessionTurn> = shown.into_iter().map(|(_, turn)| turn).collect();
+            };
+            let mut turns: Vec<SessionTurn> = page.rows.iter().map(show).collect();
+            turns.truncate(fitting(&turns));
             let next_turn = turns.last().map(|turn| turn.turn + 1).filter(|next| *next < session.turns);
             Ok(SessionDetail { session: SessionSummary::new(&session), turns, next_turn })
         })
@@ -80,11 +81,12 @@ pub async fn search_sessions(mut call: Call) -> Result<CallToolResult> {
         .bridge
         .with_store(move |store| Ok(store.search(&arguments.query, limit)?))
         .await?
+        .rows
         .into_iter()
         .map(|hit| SearchHit {
-            bridge_session_id: hit.session_id,
-            turn: hit.turn_index,
-            title: hit.title,
+            bridge_session_id: hit.session,
+            turn: hit.index,
+            turn_id: hit.turn,
             snippet: clip(&hit.snippet, 400),
         })
         .collect();

@@ -14,14 +14,16 @@ use crate::bridge::{Bridge, TurnRequest, TurnView, WaitedTurn};
 use crate::config::OnDisconnect;
 use crate::error::Result;
 use crate::mcp::reply::{PAGE_BYTES, PREVIEW_BYTES, error_reply, escaped_len, json_reply, reply};
-use crate::store::{BlobKind, TurnFilter};
+use crate::store::{BlobKind, Listed, TurnFilter};
 
 /// What an agent is asked when a handoff names no task.
 const DEFAULT_HANDOFF: &str = "Another agent worked on this before you. Check its claims against the files in the working \
     folder, say what is right and what is not, then continue towards the original objective.";
 /// How long `cancel_turn` waits for the tree to be gone.
 const CANCEL_WAIT: Duration = Duration::from_secs(8);
-/// What `continue_session` and `handoff` cannot take.
+/// Bytes of a list in one reply.
+const LIST_BYTES: usize = 9_000;
+/// Longest idempotency key, in bytes.
 const MAX_KEY: usize = 200;
 
 /// `delegate_task`.
@@ -106,7 +108,14 @@ async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> R
         }
     };
     progress.finish().await;
-    turn_reply(&bridge, waited).await
+    let mut notes = Vec::new();
+    if started.repeated {
+        notes.push("The idempotency key names an earlier call: this is its turn, nothing was started.".to_owned());
+    }
+    if shared.remote_consent {
+        notes.push(format!("Consent and cost arguments were ignored: {} is a local agent.", waited.row.agent));
+    }
+    turn_reply(&bridge, waited, notes).await
 }
 
 /// `wait_turn`.
@@ -123,7 +132,7 @@ pub async fn wait_turn(mut call: Call) -> Result<CallToolResult> {
         () = call.request.ct.cancelled() => bridge.wait(&arguments.turn_id, Duration::ZERO, |_, _| ()).await?,
     };
     progress.finish().await;
-    turn_reply(&bridge, waited).await
+    turn_reply(&bridge, waited, Vec::new()).await
 }
 
 /// `cancel_turn`.
@@ -156,30 +165,39 @@ pub async fn list_turns(mut call: Call) -> Result<CallToolResult> {
     let list = call
         .bridge
         .with_store(move |store| {
-            let rows = store.list_turns(&filter, limit as usize + 1, cursor.as_deref())?;
-            let (shown, more) = fit_page(rows, limit as usize, |row| TurnSummary::new(row, now));
-            let next_cursor = more.then(|| shown.last().map(|(row, _)| store.turn_cursor(row))).flatten();
-            Ok(TurnList { turns: shown.into_iter().map(|(_, summary)| summary).collect(), next_cursor })
+            let (turns, next_cursor) = fit_page(limit as usize, |row| TurnSummary::new(row, now), |limit| {
+                Ok(store.list_turns(&filter, limit, cursor.as_deref())?)
+            })?;
+            Ok(TurnList { turns, next_cursor })
         })
         .await?;
     Ok(json_reply(&list))
 }
 
-/// As many rows as were asked for, but no more than a reply should hold. The flag: there are more.
-pub fn fit_page<R, S: serde::Serialize>(rows: Vec<R>, limit: usize, summarise: impl Fn(&R) -> S) -> (Vec<(R, S)>, bool) {
-    let total = rows.len();
-    let mut size = 0;
-    let mut shown = Vec::new();
-    for row in rows.into_iter().take(limit) {
-        let summary = summarise(&row);
-        size += serde_json::to_string(&summary).map_or(0, |text| text.len());
-        if size > 9_000 && !shown.is_empty() {
-            break;
-        }
-        shown.push((row, summary));
+/// As many rows as were asked for, but no more than a reply should hold, and the cursor after them.
+pub fn fit_page<R, S: serde::Serialize>(
+    limit: usize,
+    summarise: impl Fn(&R) -> S,
+    list: impl Fn(usize) -> Result<Listed<R>>,
+) -> Result<(Vec<S>, Option<String>)> {
+    let page = list(limit)?;
+    let summaries: Vec<S> = page.rows.iter().map(&summarise).collect();
+    let fitting = fitting(&summaries);
+    if fitting == summaries.len() {
+        return Ok((summaries, page.next));
     }
-    let more = shown.len() < total;
-    (shown, more)
+    let page = list(fitting)?;
+    Ok((page.rows.iter().map(summarise).collect(), page.next))
+}
+
+/// How many of these a reply should hold; at least one.
+pub fn fitting<S: serde::Serialize>(summaries: &[S]) -> usize {
+    let mut size = 0;
+    let fits = |summary: &&S| {
+        size += serde_json::to_string(summary).map_or(0, |text| text.len());
+        size <= LIST_BYTES
+    };
+    summaries.iter().take_while(fits).count().max(1)
 }
 
 /// `get_turn_output`.
@@ -245,8 +263,8 @@ async fn view(bridge: &Bridge, waited: WaitedTurn) -> Result<TurnView> {
         .await
 }
 
-async fn turn_reply(bridge: &Bridge, waited: WaitedTurn) -> Result<CallToolResult> {
-    match view(bridge, waited).await {
+async fn turn_reply(bridge: &Bridge, waited: WaitedTurn, notes: Vec<String>) -> Result<CallToolResult> {
+    match view(bridge, waited).await.map(|view| TurnView { notes, ..view }) {
         Ok(view) => Ok(reply(turn_text(&view), &view, view.is_error)),
         Err(error) => Ok(error_reply(&error)),
     }
@@ -284,6 +302,7 @@ pub fn turn_text(view: &TurnView) -> String {
             view.output_chars, view.bridge_session_id, view.turn
         ));
     }
+    parts.extend(view.notes.iter().map(|note| format!("Note: {note}")));
     if let Some(hint) = &view.hint {
         parts.push(format!("Next step: {hint}"));
     }
