@@ -7,6 +7,7 @@ pub mod agents;
 pub mod config;
 pub mod context;
 pub mod error;
+pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod store;
