@@ -514,3 +514,7 @@ fn write_prompt(mut pipe: ChildStdin, prompt: Vec<u8>) -> io::Result<()> {
     })?;
     Ok(())
 }
+
+#[cfg(all(test, unix))]
+#[path = "run_tests.rs"]
+mod tests;
