@@ -164,7 +164,11 @@ impl Agent for Claude {
         }
         // Last, so that it ends any list option in front of it.
         args.extend(permission(request.sandbox).iter().map(|arg| (*arg).to_owned()));
-        Ok(Launch { args, env: super::extra_env(request), pass_env: vec!["CLAUDE_CONFIG_DIR"] })
+        Ok(Launch { args, env: super::extra_env(request), pass_env: self.home_variables().to_vec() })
+    }
+
+    fn home_variables(&self) -> &'static [&'static str] {
+        &["CLAUDE_CONFIG_DIR"]
     }
 
     fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser> {

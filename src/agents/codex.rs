@@ -204,7 +204,11 @@ impl Agent for Codex {
             }
         }
         args.push("-".into());
-        Ok(Launch { args, env: super::extra_env(request), pass_env: vec!["CODEX_HOME"] })
+        Ok(Launch { args, env: super::extra_env(request), pass_env: self.home_variables().to_vec() })
+    }
+
+    fn home_variables(&self) -> &'static [&'static str] {
+        &["CODEX_HOME"]
     }
 
     fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser> {

@@ -54,7 +54,7 @@ impl Store {
         if !file.exists() {
             private::create_dir(state_dir).map_err(|error| StoreError::from_io(state_dir, &error))?;
         }
-        let locks = state_dir.join(ids::LOCKS);
+        let locks = state_dir.join(super::ids::LOCKS);
         if !locks.exists() {
             private::create_dir(&locks).map_err(|error| StoreError::from_io(&locks, &error))?;
         }

@@ -1,7 +1,7 @@
 //! Recorded output, its other forms, and everything that is not a clean stream.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use super::super::super::tests::{ID, exit, feed, request, settings, verdict};
+use super::super::super::tests::{ID, exit, feed, settings, verdict};
 use super::*;
 use crate::agents::{Agent, Outcome};
 use crate::policy::AgentId;
@@ -279,8 +279,7 @@ fn a_stream_cut_short_keeps_the_partial_text() {
 
 #[test]
 fn retries_for_a_missing_login_end_the_run() {
-    let settings = settings("claude");
-    let mut parser = super::super::Claude.parser(&request(&settings));
+    let mut parser = super::super::Claude.parser(None);
     let retry = |n| {
         format!(
             "{{\"type\":\"system\",\"subtype\":\"api_retry\",\"attempt\":{n},\"max_retries\":10,\"error_status\":401,\"error\":\"authentication_failed\"}}"
@@ -295,8 +294,7 @@ fn retries_for_a_missing_login_end_the_run() {
 
 #[test]
 fn what_goes_on_is_shown_in_short_clean_lines() {
-    let settings = settings("claude");
-    let mut parser = super::super::Claude.parser(&request(&settings));
+    let mut parser = super::super::Claude.parser(None);
     let shown = feed(parser.as_mut(), &recorded("edit-accept-edits.jsonl").unwrap());
     assert_eq!(shown, ["Read: /home/user/project/README.txt", "Edit: /home/user/project/README.txt"]);
 }

@@ -269,14 +269,13 @@ fn limits_and_logins_are_recognised_in_plain_text_whatever_the_exit() {
 
 #[test]
 fn a_login_that_waits_ends_the_run_at_once() {
-    let settings = settings("codex");
-    let mut parser = super::super::Codex.parser(&request(&settings));
+    let mut parser = super::super::Codex.parser(None);
     feed(parser.as_mut(), b"Opening browser to log in...\n");
     assert!(parser.fatal().is_some());
     let end = RunEnd { signal: Some(2), ..RunEnd::default() };
     assert_eq!(parser.finish(&end).outcome, LoginRequired);
 
-    let mut parser = super::super::Codex.parser(&request(&settings));
+    let mut parser = super::super::Codex.parser(None);
     let retry = |n| {
         format!(
             "{{\"type\":\"error\",\"message\":\"Reconnecting... {n}/5 (unexpected status 401 Unauthorized: x)\"}}"
@@ -295,21 +294,20 @@ fn the_streams_id_wins_over_the_one_asked_for() {
     let mut request = request(&settings);
     request.resume = Some(ID);
     for (id, mismatch) in [(ID, false), ("00000026-0000-7000-8000-000000000026", true)] {
-        let mut parser = super::super::Codex.parser(&request);
+        let mut parser = super::super::Codex.parser(request.resume);
         feed(parser.as_mut(), format!("{{\"type\":\"thread.started\",\"thread_id\":\"{id}\"}}").as_bytes());
         let verdict = parser.finish(&exit(1));
         assert_eq!(verdict.native_id.as_deref(), Some(id));
         assert_eq!(verdict.meta.get("resumeMismatch").is_some(), mismatch);
     }
-    let mut parser = super::super::Codex.parser(&request);
+    let mut parser = super::super::Codex.parser(request.resume);
     feed(parser.as_mut(), b"{\"type\":\"thread.started\",\"thread_id\":\"--last\"}");
     assert_eq!(parser.finish(&exit(1)).native_id, None);
 }
 
 #[test]
 fn what_goes_on_is_shown_in_short_clean_lines() {
-    let settings = settings("codex");
-    let mut parser = super::super::Codex.parser(&request(&settings));
+    let mut parser = super::super::Codex.parser(None);
     let mut output = recorded("exec-command-ok.jsonl").unwrap();
     output.extend_from_slice(&recorded("exec-ww-patch.jsonl").unwrap());
     output.extend_from_slice(&recorded("exec-mcp-readonly-tool.jsonl").unwrap());
