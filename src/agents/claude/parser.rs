@@ -49,7 +49,6 @@ struct Event {
 
 /// The parser of one run.
 pub(super) struct Parser {
-    resume: Option<String>,
     draft: Draft,
     other: BoundedText,
     other_lines: u64,
@@ -67,8 +66,7 @@ impl Parser {
     /// `resume` is the session that was asked for.
     pub fn new(resume: Option<&str>, tested_version: &'static str) -> Self {
         Self {
-            resume: resume.map(str::to_owned),
-            draft: Draft::new(tested_version),
+            draft: Draft::new(resume, tested_version),
             other: BoundedText::new(DOCUMENT_BYTES),
             other_lines: 0,
             streaming: false,
@@ -219,11 +217,6 @@ impl Parser {
         }
         if let Some(error) = &self.api_error {
             meta.insert("apiError".into(), json!(error));
-        }
-        if let (Some(asked), Some(got)) = (&self.resume, &self.draft.native_id) {
-            if !asked.eq_ignore_ascii_case(got) {
-                meta.insert("resumeMismatch".into(), json!(true));
-            }
         }
         let Some(result) = &self.result else { return };
         for (name, value) in [
