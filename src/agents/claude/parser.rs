@@ -84,11 +84,8 @@ impl Parser {
             return;
         }
         self.other.push_line(line);
-        if self.fatal.is_none() && line.len() < 1024 && !line.starts_with(b"\"") {
-            let text = String::from_utf8_lossy(line);
-            if evidence::waits_for_login(&text) {
-                self.fatal = evidence::detail(&text);
-            }
+        if self.fatal.is_none() && evidence::is_login_prompt(line, self.other_lines) {
+            self.fatal = evidence::detail(&String::from_utf8_lossy(line));
         }
     }
 

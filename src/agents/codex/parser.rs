@@ -108,11 +108,8 @@ impl Parser {
             return;
         }
         self.plain.push_line(line);
-        if self.fatal.is_none() && line.len() < 1024 {
-            let text = String::from_utf8_lossy(line);
-            if evidence::waits_for_login(&text) {
-                self.fatal = evidence::detail(&text);
-            }
+        if self.fatal.is_none() && evidence::is_login_prompt(line, self.plain_lines) {
+            self.fatal = evidence::detail(&String::from_utf8_lossy(line));
         }
     }
 
