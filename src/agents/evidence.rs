@@ -191,6 +191,17 @@ pub(super) fn waits_for_login(line: &str) -> bool {
     line.len() <= POSING_BYTES && WAITING.iter().any(|phrase| lower.contains(phrase))
 }
 
+/// Whether the n-th line (from 1) of plain output is such a line on its own. Late or long lines and lines
+/// of a document are somebody's prose, for which no run may be ended.
+pub(super) fn is_login_prompt(line: &[u8], nth: u64) -> bool {
+    let line = line.trim_ascii();
+    nth <= 20
+        && line.len() <= 200
+        && !line.starts_with(b"\"")
+        && !line.starts_with(b"{")
+        && waits_for_login(&String::from_utf8_lossy(line))
+}
+
 /// When a limit ends, as far as the text says: RFC 3339 where it gives an epoch second, else its words.
 pub(super) fn reset_time(text: &str) -> Option<String> {
     let lower = text.to_lowercase();
@@ -302,6 +313,14 @@ mod tests {
         assert_eq!(posing_as_answer("You’ve hit your usage limit. Try again at 3pm."), Some(Quota));
         assert_eq!(posing_as_answer("The client prints \"usage limit reached\" when it is throttled."), None);
         assert_eq!(posing_as_answer(&format!("Rate limit reached handling:\n{}", "line\n".repeat(9))), None);
+    }
+
+    #[test]
+    fn prose_about_logins_ends_no_run() {
+        assert!(is_login_prompt(b"  Not logged in. Please run /login", 1));
+        assert!(!is_login_prompt(b"Not logged in. Please run /login", 21));
+        assert!(!is_login_prompt(b"  \"result\": \"Not logged in\",", 3));
+        assert!(!is_login_prompt(format!("not logged in {}", "x".repeat(200)).as_bytes(), 1));
     }
 
     #[test]

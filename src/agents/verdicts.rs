@@ -16,22 +16,31 @@ pub(super) struct Draft {
     /// Version in the stream.
     pub cli_version: Option<String>,
     /// Version of the CLI that this adapter was measured with.
-    pub tested_version: &'static str,
+    tested_version: &'static str,
+    /// The session that was asked for.
+    resume: Option<String>,
 }
 
 impl Draft {
-    pub fn new(tested_version: &'static str) -> Self {
+    pub fn new(resume: Option<&str>, tested_version: &'static str) -> Self {
         Self {
             meta: Map::new(),
             native_id: None,
             usage: UsageReport::default(),
             cli_version: None,
             tested_version,
+            resume: resume.map(str::to_owned),
         }
     }
 
     /// The verdict as stated.
-    pub fn close(self, outcome: Outcome, answer: String, detail: Option<String>) -> Verdict {
+    pub fn close(mut self, outcome: Outcome, answer: String, detail: Option<String>) -> Verdict {
+        // The stream's id is the truth; another id than the one asked for means a lost context.
+        if let (Some(asked), Some(got)) = (&self.resume, &self.native_id)
+            && !asked.eq_ignore_ascii_case(got)
+        {
+            self.meta.insert("resumeMismatch".into(), json!(true));
+        }
         Verdict {
             outcome,
             answer,
@@ -49,8 +58,11 @@ impl Draft {
         if let Some(finding) = finding {
             finding.note(why, &mut self.meta);
             match finding {
-                // An id that the provider does not know is no session to continue.
-                Finding::ResumeUnknown => self.native_id = None,
+                // An id that the provider does not know is no session to continue, and its zeros are no totals.
+                Finding::ResumeUnknown => {
+                    self.native_id = None;
+                    self.usage = UsageReport::default();
+                }
                 Finding::UsageError => {
                     detail = evidence::detail(&format!(
                         "the installed CLI does not take the arguments of this adapter (made for {}; check its \

@@ -49,7 +49,6 @@ struct Event {
 
 /// The parser of one run.
 pub(super) struct Parser {
-    resume: Option<String>,
     draft: Draft,
     other: BoundedText,
     other_lines: u64,
@@ -67,8 +66,7 @@ impl Parser {
     /// `resume` is the session that was asked for.
     pub fn new(resume: Option<&str>, tested_version: &'static str) -> Self {
         Self {
-            resume: resume.map(str::to_owned),
-            draft: Draft::new(tested_version),
+            draft: Draft::new(resume, tested_version),
             other: BoundedText::new(DOCUMENT_BYTES),
             other_lines: 0,
             streaming: false,
@@ -86,11 +84,8 @@ impl Parser {
             return;
         }
         self.other.push_line(line);
-        if self.fatal.is_none() && line.len() < 1024 && !line.starts_with(b"\"") {
-            let text = String::from_utf8_lossy(line);
-            if evidence::waits_for_login(&text) {
-                self.fatal = evidence::detail(&text);
-            }
+        if self.fatal.is_none() && evidence::is_login_prompt(line, self.other_lines) {
+            self.fatal = evidence::detail(&String::from_utf8_lossy(line));
         }
     }
 
@@ -219,11 +214,6 @@ impl Parser {
         }
         if let Some(error) = &self.api_error {
             meta.insert("apiError".into(), json!(error));
-        }
-        if let (Some(asked), Some(got)) = (&self.resume, &self.draft.native_id) {
-            if !asked.eq_ignore_ascii_case(got) {
-                meta.insert("resumeMismatch".into(), json!(true));
-            }
         }
         let Some(result) = &self.result else { return };
         for (name, value) in [

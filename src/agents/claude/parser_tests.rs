@@ -3,7 +3,7 @@
 
 use super::super::super::tests::{ID, exit, feed, settings, verdict};
 use super::*;
-use crate::agents::{Agent, Outcome};
+use crate::agents::{Agent, Outcome, UsageReport};
 use crate::policy::AgentId;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -143,6 +143,7 @@ fn the_facts_of_recorded_runs_are_kept() {
         let verdict = run(file, 1);
         assert_eq!(verdict.meta["resumeUnknown"], true);
         assert_eq!(verdict.native_id, None, "{file}: an unknown session is no session");
+        assert_eq!(verdict.usage, UsageReport::default(), "{file}");
     }
 }
 

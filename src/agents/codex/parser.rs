@@ -70,7 +70,6 @@ enum Closing {
 
 /// The parser of one run.
 pub(super) struct Parser {
-    resume: Option<String>,
     draft: Draft,
     plain: BoundedText,
     plain_lines: u64,
@@ -88,8 +87,7 @@ impl Parser {
     /// `resume` is the session that was asked for.
     pub fn new(resume: Option<&str>, tested_version: &'static str) -> Self {
         Self {
-            resume: resume.map(str::to_owned),
-            draft: Draft::new(tested_version),
+            draft: Draft::new(resume, tested_version),
             plain: BoundedText::new(PLAIN_BYTES),
             plain_lines: 0,
             events: 0,
@@ -110,11 +108,8 @@ impl Parser {
             return;
         }
         self.plain.push_line(line);
-        if self.fatal.is_none() && line.len() < 1024 {
-            let text = String::from_utf8_lossy(line);
-            if evidence::waits_for_login(&text) {
-                self.fatal = evidence::detail(&text);
-            }
+        if self.fatal.is_none() && evidence::is_login_prompt(line, self.plain_lines) {
+            self.fatal = evidence::detail(&String::from_utf8_lossy(line));
         }
     }
 
@@ -189,9 +184,8 @@ impl Parser {
         match item.r#type.as_str().or_else(|| item.item_type.as_str()).unwrap_or_default() {
             "agent_message" | "assistant_message" => {
                 if kind == "item.completed" {
-                    if let Some(text) = text_of(&item.text).or_else(|| text_of(&item.content)) {
-                        self.answer = Some(text);
-                    }
+                    let text = text_of(&item.text).or_else(|| text_of(&item.content));
+                    self.answer = text.or(self.answer.take());
                 }
                 None
             }
@@ -278,12 +272,6 @@ impl Parser {
             .count();
         if denials > 0 {
             meta.insert("permissionDenials".into(), json!(denials));
-        }
-        // The stream's id is the truth; another id than the one asked for means a lost context.
-        if let (Some(asked), Some(got)) = (&self.resume, &self.draft.native_id) {
-            if !asked.eq_ignore_ascii_case(got) {
-                meta.insert("resumeMismatch".into(), json!(true));
-            }
         }
     }
 }

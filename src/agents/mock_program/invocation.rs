@@ -27,10 +27,9 @@ impl Invocation {
         let mut words = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).peekable();
         words.next_if(|word| word == super::super::mock::SUBCOMMAND);
         let mut invocation = Self::default();
-        loop {
-            let Some(word) = words.peek().map(String::as_str) else { break };
-            let option = match word {
-                "--script" | "--inline" | "--group" => word.to_owned(),
+        while let Some(word) = words.peek() {
+            let option = match word.as_str() {
+                "--script" | "--inline" | "--group" => word.clone(),
                 "--" => {
                     words.next();
                     break;
