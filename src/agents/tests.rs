@@ -66,7 +66,6 @@ pub(super) fn feed(parser: &mut dyn StreamParser, output: &[u8]) -> Vec<String> 
 
 /// The verdict over whole output.
 pub(super) fn verdict(agent: AgentId, output: &[u8], end: &RunEnd<'_>) -> Verdict {
-    let settings = settings("x");
     let mut parser = require(agent).unwrap().parser(None);
     feed(parser.as_mut(), output);
     parser.finish(end)

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::output::Output;
-use crate::bridge::catalogue;
+use super::all_codes;
 use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 
 /// Explain an error code: why it happens and what to do.
@@ -17,12 +17,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, output: &mut Output) -> Result<Exit> {
-    let mut docs: Vec<_> = catalogue::all().collect();
+    let mut docs: Vec<_> = all_codes().collect();
     docs.sort_by_key(|doc| doc.code);
     if let Some(code) = &args.code {
         docs.retain(|doc| doc.code.eq_ignore_ascii_case(code));
         if docs.is_empty() {
-            let near = catalogue::all()
+            let near = all_codes()
                 .max_by(|a, b| likeness(a.code, code).total_cmp(&likeness(b.code, code)))
                 .filter(|doc| likeness(doc.code, code) > 0.8);
             let hint = match near {

@@ -21,10 +21,11 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::bridge::{Bridge, supervise};
+use crate::agents::mock_program;
+use crate::bridge::{Bridge, catalogue, supervise};
 use crate::config as configuration;
 use crate::context::Context;
-use crate::error::{Exit, Result};
+use crate::error::{CodeDoc, Exit, Result};
 use output::Output;
 
 const VERSION: &str =
@@ -83,8 +84,21 @@ enum Command {
     },
 }
 
+/// The argv of a CLI that this program was told to play, where no wrapper script can do it (Windows). Our own
+/// subcommands stay what they are.
+fn stand_in_arguments(context: &Context) -> Option<Vec<std::ffi::OsString>> {
+    context.var(mock_program::SCRIPT_VARIABLE)?;
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let first = args.first()?.to_string_lossy().into_owned();
+    let ours = first == "--config" || Cli::command().get_subcommands().any(|command| command.get_name() == first);
+    (!ours).then_some(args)
+}
+
 /// Runs the program and returns its exit code.
 pub fn run(context: Context) -> u8 {
+    if let Some(args) = stand_in_arguments(&context) {
+        return u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8);
+    }
     let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
@@ -128,9 +142,14 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),
         Command::RunTurn => supervise::main(context).map(|()| Exit::Ok as u8),
         Command::MockAgent { args } => {
-            Ok(u8::try_from(crate::agents::mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))
+            Ok(u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))
         }
     }
+}
+
+/// Every documented code, of the parts and of the commands.
+fn all_codes() -> impl Iterator<Item = &'static CodeDoc> {
+    catalogue::all().chain([config::CODES, demo::CODES].into_iter().flatten().copied())
 }
 
 /// An event loop for the commands that need one.

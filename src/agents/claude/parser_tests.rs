@@ -1,7 +1,7 @@
 //! Recorded output, its other forms, and everything that is not a clean stream.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use super::super::super::tests::{ID, exit, feed, settings, verdict};
+use super::super::super::tests::{ID, exit, feed, verdict};
 use super::*;
 use crate::agents::{Agent, Outcome, UsageReport};
 use crate::policy::AgentId;
