@@ -217,6 +217,8 @@ fn open_checked(file: &Path) -> Result<(Connection, bool), StoreError> {
 
 fn open_immutable(file: &Path) -> Result<(Connection, bool), StoreError> {
     let text = text_of(file)?;
+    // Canonical Windows paths carry a prefix that has no place in an address.
+    let text = text.strip_prefix(r"\\?\").unwrap_or(text);
     let mut address = String::from(if text.starts_with('/') { "file:" } else { "file:/" });
     for character in text.chars() {
         match character {

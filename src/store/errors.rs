@@ -98,7 +98,7 @@ pub enum StoreError {
     Busy { file: PathBuf },
     #[error("{}: {detail}", path.display())]
     Failed { path: PathBuf, detail: String },
-    /// A database error that has not been given its file yet; [`StoreError::located`] does that.
+    /// A database error before it is given its file; callers outside this room never see it.
     #[error("the state database gave an error: {0}")]
     Database(#[from] rusqlite::Error),
     #[error("{0:?} is not an id")]

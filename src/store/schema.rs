@@ -141,8 +141,15 @@ fn kind(connection: &Connection) -> rusqlite::Result<Kind> {
     Ok(if empty { Kind::Empty } else { Kind::Foreign })
 }
 
+/// As [`kind`], from one view of the database: another process may be making it right now.
 fn version_of(connection: &Connection, file: &Path, known: i64) -> Result<i64, StoreError> {
-    match kind(connection)? {
+    let kind = if connection.is_autocommit() {
+        let view = connection.unchecked_transaction()?;
+        kind(&view)?
+    } else {
+        kind(connection)?
+    };
+    match kind {
         Kind::Empty => Ok(0),
         Kind::Ours(found) if found > known => {
             Err(StoreError::NewerVersion { file: file.to_path_buf(), found, known })

@@ -13,6 +13,7 @@ pub(super) const MAX_INDEXED_BYTES: usize = 64 << 10;
 const MAX_TERMS: usize = 16;
 const MAX_TERM: usize = 64;
 const MAX_SNIPPET: usize = 240;
+const MAX_HITS: usize = 100;
 
 /// Put around a match by SQLite and taken out again; [`indexable`] keeps them out of the text.
 const OPEN: char = '\u{1}';
@@ -41,30 +42,32 @@ pub struct Hit {
     pub index: u64,
     /// Where the terms were found; the prompt goes before the answer.
     pub field: HitField,
-    /// The surroundings of the match, one line, at most 240 characters.
+    /// The surroundings of the first match, one line, at most 240 characters.
     pub snippet: String,
 }
 
 impl Store {
     /// Finished turns that contain every word of `query`, the best match first. `query` is plain
     /// text: nothing in it is an operator. Only the first 64 KiB of a prompt or an answer are
-    /// searched.
+    /// searched. There are at most 100 hits.
     pub fn search(&self, query: &str, limit: usize) -> Result<Listed<Hit>, StoreError> {
         let Some(query) = match_expression(query) else {
             return Ok(Listed { rows: Vec::new(), skipped: Vec::new(), next: None });
         };
-        let snippet = |column: usize| format!("snippet(turn_text, {column}, char(1), char(2), '…', 24)");
+        // Not FTS5's `snippet`: its time grows with the square of the number of matches, and one
+        // answer that repeats a word would keep a processor busy for minutes.
+        let marked = |column: usize| format!("highlight(turn_text, {column}, char(1), char(2))");
         let sql = format!(
             "SELECT t.id, t.session_id, t.position, {} AS prompt, {} AS answer, {} AS title
              FROM turn_text JOIN turns t ON t.seq = turn_text.rowid
              WHERE turn_text MATCH ?1 ORDER BY turn_text.rank LIMIT ?2",
-            snippet(0),
-            snippet(1),
-            snippet(2)
+            marked(0),
+            marked(1),
+            marked(2)
         );
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query(params![query, page_size(limit).cast_signed()])?;
+            let rows = statement.query(params![query, page_size(limit.min(MAX_HITS)).cast_signed()])?;
             let (rows, skipped) = read_all(rows, |row| {
                 let prompt: String = field(row, "prompt")?;
                 let answer: String = field(row, "answer")?;
@@ -130,14 +133,17 @@ fn match_expression(query: &str) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// Cuts a snippet around its first match and takes the marks out.
+/// Cuts a snippet around the first match and takes the marks out.
 fn bounded_snippet(text: &str) -> String {
     let before = text.split(OPEN).next().unwrap_or_default().chars().count();
-    text.chars()
-        .filter(|c| *c != OPEN && *c != CLOSE)
-        .skip(before.saturating_sub(MAX_SNIPPET / 3))
-        .take(MAX_SNIPPET)
-        .collect()
+    let from = before.saturating_sub(MAX_SNIPPET / 3);
+    let mut rest = text.chars().filter(|c| *c != OPEN && *c != CLOSE).skip(from);
+    let mut snippet = String::from(if from > 0 { "…" } else { "" });
+    snippet.extend(rest.by_ref().take(MAX_SNIPPET - 2));
+    if rest.next().is_some() {
+        snippet.push('…');
+    }
+    snippet
 }
 
 #[cfg(test)]

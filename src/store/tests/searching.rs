@@ -61,6 +61,16 @@ fn snippets_are_short_even_when_the_text_is_one_word() {
 }
 
 #[test]
+fn a_text_that_repeats_a_word_is_searched_in_linear_time() {
+    let (_folder, store) = store();
+    finished(&store, &"a ".repeat(32_000), &"a ".repeat(32_000));
+    let started = std::time::Instant::now();
+    assert_eq!(store.search("a a a a", 10).unwrap().rows.len(), 1);
+    // The square of 32,000 would be minutes.
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
 fn hostile_queries_are_words_and_nothing_else() {
     let (_folder, store) = store();
     let turn = finished(&store, "NEAR and OR prompt: a\"b", "x");
