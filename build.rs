@@ -3,7 +3,10 @@
 use std::process::Command;
 
 fn main() {
-    let sha = std::env::var("AGENT_BRIDGE_GIT_SHA").ok().or_else(|| git(&["rev-parse", "--short=12", "HEAD"])).unwrap_or_else(|| "unknown".into());
+    let sha = std::env::var("AGENT_BRIDGE_GIT_SHA")
+        .ok()
+        .or_else(|| git(&["rev-parse", "--short=12", "HEAD"]))
+        .unwrap_or_else(|| "unknown".into());
     println!("cargo:rustc-env=AGENT_BRIDGE_GIT_SHA={sha}");
     println!("cargo:rustc-env=AGENT_BRIDGE_TARGET={}", std::env::var("TARGET").unwrap_or_default());
     println!("cargo:rerun-if-env-changed=AGENT_BRIDGE_GIT_SHA");

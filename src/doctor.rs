@@ -135,7 +135,11 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
             }
             let broad = broad_roots(context, config);
             for warning in &broad {
-                checks.push(warn("allowed roots", warning, Some("Name the folders that agents really need.")));
+                checks.push(warn(
+                    "allowed roots",
+                    warning,
+                    Some("Name the folders that agents really need."),
+                ));
             }
             if broad.is_empty() {
                 checks.push(ok("allowed roots", &roots_line(config)));
@@ -152,7 +156,8 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
         }
     }
     for agent in agents.iter().filter(|agent| agent.enabled) {
-        let optional = config.is_ok_and(|config| config.agents.get(&agent.id).is_some_and(|a| !a.enabled_explicitly));
+        let optional =
+            config.is_ok_and(|config| config.agents.get(&agent.id).is_some_and(|a| !a.enabled_explicitly));
         checks.push(agent_check(agent, optional));
     }
     if config.is_ok() && !agents.iter().any(|agent| agent.enabled) {
@@ -186,11 +191,21 @@ fn ok(name: &str, detail: &str) -> Check {
 }
 
 fn warn(name: &str, detail: &str, hint: Option<&str>) -> Check {
-    Check { name: name.into(), status: Status::Warn, detail: redaction::redact(detail), hint: hint.map(Into::into) }
+    Check {
+        name: name.into(),
+        status: Status::Warn,
+        detail: redaction::redact(detail),
+        hint: hint.map(Into::into),
+    }
 }
 
 fn fail(name: &str, detail: &str, hint: Option<&str>) -> Check {
-    Check { name: name.into(), status: Status::Fail, detail: redaction::redact(detail), hint: hint.map(Into::into) }
+    Check {
+        name: name.into(),
+        status: Status::Fail,
+        detail: redaction::redact(detail),
+        hint: hint.map(Into::into),
+    }
 }
 
 fn roots_line(config: &Config) -> String {
@@ -225,12 +240,21 @@ fn broad_roots(context: &Context, config: &Config) -> Vec<String> {
 }
 
 fn examine_state(context: &Context, path: &Path, checks: &mut Vec<Check>) -> StateFacts {
-    let mut facts =
-        StateFacts { path: path.display().to_string(), exists: path.is_dir(), sessions: 0, turns: 0, running: 0, bytes: 0 };
+    let mut facts = StateFacts {
+        path: path.display().to_string(),
+        exists: path.is_dir(),
+        sessions: 0,
+        turns: 0,
+        running: 0,
+        bytes: 0,
+    };
     if platform::is_network_filesystem(path) {
         checks.push(warn(
             "state folder",
-            &format!("{} is on a network file system, where locks and the database are not safe", path.display()),
+            &format!(
+                "{} is on a network file system, where locks and the database are not safe",
+                path.display()
+            ),
             Some("Set `stateDir` in the config file to a folder on a local disk."),
         ));
     }
@@ -290,7 +314,11 @@ fn agent_check(agent: &AgentView, optional: bool) -> Check {
             return ok(&name, "not installed (used when found)");
         }
         let why = health.binary.error.clone().unwrap_or_else(|| "does not start".into());
-        return warn(&name, &why, Some("Install it, or set `agents.<id>.bin` to its absolute path in the config file."));
+        return warn(
+            &name,
+            &why,
+            Some("Install it, or set `agents.<id>.bin` to its absolute path in the config file."),
+        );
     }
     let version = health.binary.version.as_deref().unwrap_or("unknown version");
     let path = health.binary.path.as_deref().unwrap_or_default();
@@ -316,7 +344,11 @@ fn agent_check(agent: &AgentView, optional: bool) -> Check {
 fn environment_checks(context: &Context, checks: &mut Vec<Check>) {
     let depth = current_depth(context);
     if depth > 0 {
-        checks.push(warn("nesting", &format!("this process runs inside a delegated worker, {depth} deep"), None));
+        checks.push(warn(
+            "nesting",
+            &format!("this process runs inside a delegated worker, {depth} deep"),
+            None,
+        ));
     }
     let absent = absent_network_variables(context);
     if !absent.is_empty() {
@@ -348,8 +380,10 @@ fn verdict(status: Status, checks: &[Check]) -> String {
 /// The report for people: a line a check, the verdict last.
 pub fn text(report: &Report, agents: &[AgentView]) -> String {
     let runtime = &report.runtime;
-    let mut lines =
-        vec![format!("agent-bridge {} ({}, {})", runtime.version, runtime.git_sha, runtime.target), runtime.path.clone()];
+    let mut lines = vec![
+        format!("agent-bridge {} ({}, {})", runtime.version, runtime.git_sha, runtime.target),
+        runtime.path.clone(),
+    ];
     for check in &report.checks {
         let mark = match check.status {
             Status::Ok => "ok  ",
@@ -361,7 +395,8 @@ pub fn text(report: &Report, agents: &[AgentView]) -> String {
             lines.push(format!("      → {hint}"));
         }
     }
-    let disabled: Vec<&str> = agents.iter().filter(|agent| !agent.enabled).map(|agent| agent.id.as_str()).collect();
+    let disabled: Vec<&str> =
+        agents.iter().filter(|agent| !agent.enabled).map(|agent| agent.id.as_str()).collect();
     if !disabled.is_empty() {
         lines.push(format!("      not enabled: {}", disabled.join(", ")));
     }

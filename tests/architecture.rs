@@ -55,7 +55,8 @@ fn arrows_go_downward_only() {
         if from == "lib" {
             continue;
         }
-        let from_floor = floor(&from).unwrap_or_else(|| panic!("room `{from}` has no floor: add it to FLOORS"));
+        let from_floor =
+            floor(&from).unwrap_or_else(|| panic!("room `{from}` has no floor: add it to FLOORS"));
         for (number, line) in product(&text).lines().enumerate() {
             let code = line.split("//").next().unwrap();
             for used in code.split("crate::").skip(1) {
@@ -73,7 +74,15 @@ fn arrows_go_downward_only() {
 
 #[test]
 fn the_operating_system_stays_in_its_rooms() {
-    let markers = ["cfg(unix", "cfg(windows", "cfg(target_os", "cfg(not(windows", "cfg(not(unix", "std::os::unix", "std::os::windows"];
+    let markers = [
+        "cfg(unix",
+        "cfg(windows",
+        "cfg(target_os",
+        "cfg(not(windows",
+        "cfg(not(unix",
+        "std::os::unix",
+        "std::os::windows",
+    ];
     let faults: Vec<String> = sources()
         .iter()
         .filter(|(path, _)| !["platform", "process"].contains(&room(path).as_str()))
@@ -86,7 +95,11 @@ fn the_operating_system_stays_in_its_rooms() {
                 .collect::<Vec<_>>()
         })
         .collect();
-    assert!(faults.is_empty(), "differences between systems outside platform/ and process/:\n{}", faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "differences between systems outside platform/ and process/:\n{}",
+        faults.join("\n")
+    );
 }
 
 #[test]
@@ -96,7 +109,10 @@ fn there_is_one_door_for_durable_writes() {
         .iter()
         .filter(|(path, _)| room(path) != "platform")
         // The demo's throwaway files need no durability, and the scripted agent writes what a worker would.
-        .filter(|(path, _)| !path.ends_with("cli/demo.rs") && !path.to_string_lossy().replace('\\', "/").contains("agents/mock"))
+        .filter(|(path, _)| {
+            !path.ends_with("cli/demo.rs")
+                && !path.to_string_lossy().replace('\\', "/").contains("agents/mock")
+        })
         .flat_map(|(path, text)| {
             product(text)
                 .lines()

@@ -47,7 +47,11 @@ mod tests {
         let mut seen = BTreeSet::new();
         for doc in all() {
             assert!(seen.insert(doc.code), "{} is declared twice", doc.code);
-            assert!(doc.code.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_'), "{}", doc.code);
+            assert!(
+                doc.code.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_'),
+                "{}",
+                doc.code
+            );
             assert!(doc.cause.ends_with('.') && doc.remedy.ends_with('.'), "{}: end the sentences", doc.code);
         }
         assert!(seen.len() > 40);
@@ -55,7 +59,8 @@ mod tests {
 
     #[test]
     fn an_error_survives_the_way_through_json() {
-        let error = Error::new(&crate::bridge::errors::CWD_REQUIRED, "no folder").with_details(serde_json::json!({"a": 1}));
+        let error = Error::new(&crate::bridge::errors::CWD_REQUIRED, "no folder")
+            .with_details(serde_json::json!({"a": 1}));
         assert_eq!(error_from_json(&error.to_json()).to_json(), error.to_json());
     }
 }

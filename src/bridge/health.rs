@@ -108,7 +108,9 @@ impl HealthCache {
                     match self.fresh(agent.id()) {
                         _ if !settings.enabled => None,
                         Some(known) => Some(Probe::Known(known)),
-                        None => Some(Probe::Running(scope.spawn(move || probe(context, config, agent, settings)))),
+                        None => {
+                            Some(Probe::Running(scope.spawn(move || probe(context, config, agent, settings))))
+                        }
                     }
                 })
                 .collect();
@@ -142,12 +144,14 @@ impl HealthCache {
     }
 
     fn remember(&self, id: AgentId, health: &AgentHealth) {
-        lock(&self.known).entry(id).and_modify(|slot| {
-            if slot.0.elapsed() >= FRESH {
-                *slot = (Instant::now(), health.clone());
-            }
-        })
-        .or_insert_with(|| (Instant::now(), health.clone()));
+        lock(&self.known)
+            .entry(id)
+            .and_modify(|slot| {
+                if slot.0.elapsed() >= FRESH {
+                    *slot = (Instant::now(), health.clone());
+                }
+            })
+            .or_insert_with(|| (Instant::now(), health.clone()));
     }
 }
 
@@ -159,7 +163,12 @@ fn listed(config: &Config) -> impl Iterator<Item = (&'static dyn Agent, &AgentCo
         .filter(|(agent, settings)| settings.enabled || agent.id() != AgentId::Mock)
 }
 
-fn view(config: &Config, agent: &dyn Agent, settings: &AgentConfig, health: Option<AgentHealth>) -> AgentView {
+fn view(
+    config: &Config,
+    agent: &dyn Agent,
+    settings: &AgentConfig,
+    health: Option<AgentHealth>,
+) -> AgentView {
     AgentView {
         id: agent.id(),
         display_name: agent.display_name(),
@@ -183,7 +192,12 @@ impl Probe<'_> {
         match self {
             Self::Known(health) => health,
             Self::Running(thread) => thread.join().unwrap_or_else(|_| AgentHealth {
-                binary: BinaryHealth { ok: false, version: None, path: None, error: Some("health probe failed".into()) },
+                binary: BinaryHealth {
+                    ok: false,
+                    version: None,
+                    path: None,
+                    error: Some("health probe failed".into()),
+                },
                 auth: AuthHealth { status: AuthStatus::Unknown, detail: None, login_command: None },
                 usable: false,
             }),
@@ -201,7 +215,12 @@ fn billing(settings: &AgentConfig) -> &'static str {
 fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &AgentConfig) -> AgentHealth {
     let unknown = || AuthHealth { status: AuthStatus::Unknown, detail: None, login_command: None };
     let failed = |error: Error, path: Option<String>| AgentHealth {
-        binary: BinaryHealth { ok: false, version: None, path, error: Some(line(&format!("{error}. {}", error.hint()))) },
+        binary: BinaryHealth {
+            ok: false,
+            version: None,
+            path,
+            error: Some(line(&format!("{error}. {}", error.hint()))),
+        },
         auth: unknown(),
         usable: false,
     };
@@ -225,7 +244,11 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
     let version = match run(agent.version_args()) {
         Ok(captured) if captured.report.exit_code == Some(0) => agent.parse_version(&captured.stdout),
         Ok(captured) => {
-            let said = if captured.report.stderr_tail.is_empty() { &captured.stdout } else { &captured.report.stderr_tail };
+            let said = if captured.report.stderr_tail.is_empty() {
+                &captured.stdout
+            } else {
+                &captured.report.stderr_tail
+            };
             let why = match (&captured.report.stopped, captured.report.exit_code, captured.report.signal) {
                 (Some(_), _, _) => format!("no answer within {} s", PROBE_LIMIT.as_secs()),
                 (_, Some(code), _) => format!("exit code {code}: {said}"),
@@ -240,8 +263,16 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
         }
         Err(error) => return failed(error.into(), Some(path)),
     };
+    let found = |end: &RunEnd<'_>, stdout: &str| {
+        let finding = agent.parse_auth(end, stdout);
+        AuthHealth {
+            status: finding.status,
+            detail: finding.detail.map(|detail| line(&detail)),
+            login_command: (finding.status == AuthStatus::Unauthenticated).then(|| agent.login_command()),
+        }
+    };
     let auth = match agent.auth_args().map(run) {
-        None => unknown(),
+        None => found(&RunEnd::default(), ""),
         Some(Err(error)) => AuthHealth { detail: Some(line(&error.to_string())), ..unknown() },
         Some(Ok(captured)) => {
             let end = RunEnd {
@@ -250,12 +281,7 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
                 stderr_tail: &captured.report.stderr_tail,
                 stdout_bytes: captured.report.stdout_bytes,
             };
-            let finding = agent.parse_auth(&end, &captured.stdout);
-            AuthHealth {
-                status: finding.status,
-                detail: finding.detail.map(|detail| line(&detail)),
-                login_command: (finding.status == AuthStatus::Unauthenticated).then(|| agent.login_command()),
-            }
+            found(&end, &captured.stdout)
         }
     };
     let usable = auth.status == AuthStatus::Authenticated;
@@ -265,5 +291,5 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
 
 /// One redacted line of at most 512 characters.
 fn line(text: &str) -> String {
-    redaction::redact(text).split_whitespace().collect::<Vec<_>>().join(" ").chars().take(512).collect()
+    redaction::one_line(text, 512)
 }

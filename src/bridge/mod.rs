@@ -169,7 +169,11 @@ impl Bridge {
             let inner = &bridge.inner;
             if let Some(id) = &request.session_id {
                 let running = store.list_turns(
-                    &crate::store::TurnFilter { state: Some(TurnState::Running), agent: None, session: Some(id.clone()) },
+                    &crate::store::TurnFilter {
+                        state: Some(TurnState::Running),
+                        agent: None,
+                        session: Some(id.clone()),
+                    },
                     1,
                     None,
                 )?;
@@ -237,7 +241,12 @@ impl Bridge {
             Some(RunEvent::Same { turn_id }) => {
                 let _ = child.wait().await;
                 let row = self.with_store(move |store| Ok(store.turn(&turn_id)?)).await?;
-                return Ok(Started { turn_id: row.id, session_id: row.session_id, index: row.index, repeated: true });
+                return Ok(Started {
+                    turn_id: row.id,
+                    session_id: row.session_id,
+                    index: row.index,
+                    repeated: true,
+                });
             }
             _ => {
                 let status = child.wait().await.map_err(|e| failed(e.to_string()))?;
@@ -298,9 +307,10 @@ impl Bridge {
         let row = self.turn(turn_id).await?;
         let known = live.progress.borrow().finished.clone();
         Ok(match known {
-            Some(Finished { end, unrecorded: Some(unrecorded) }) => {
-                WaitedTurn { row: TurnRow { state: TurnState::Finished, end: Some(end), ..row }, unrecorded: Some(unrecorded) }
-            }
+            Some(Finished { end, unrecorded: Some(unrecorded) }) => WaitedTurn {
+                row: TurnRow { state: TurnState::Finished, end: Some(end), ..row },
+                unrecorded: Some(unrecorded),
+            },
             _ => WaitedTurn { row, unrecorded: None },
         })
     }

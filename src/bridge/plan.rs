@@ -79,7 +79,12 @@ pub struct TurnPlan {
 }
 
 /// Resolves a request against the config and the store.
-pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: &TurnRequest) -> Result<TurnPlan> {
+pub fn plan(
+    context: &Context,
+    config: &Config,
+    store: Option<&Store>,
+    request: &TurnRequest,
+) -> Result<TurnPlan> {
     let depth = current_depth(context);
     if depth >= config.max_delegation_depth {
         return Err(BridgeError::TooDeep { depth, limit: config.max_delegation_depth }.into());
@@ -97,7 +102,9 @@ pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: 
         (Some(id), None) => return Err(crate::store::StoreError::SessionNotFound(id.clone()).into()),
     };
     let last = match (&session, store) {
-        (Some(session), Some(store)) => store.turns(&session.id, session.turns.saturating_sub(1), 1)?.rows.pop(),
+        (Some(session), Some(store)) => {
+            store.turns(&session.id, session.turns.saturating_sub(1), 1)?.rows.pop()
+        }
         _ => None,
     };
     if request.must_exist && last.is_none() {
@@ -106,7 +113,12 @@ pub fn plan(context: &Context, config: &Config, store: Option<&Store>, request: 
     if let (Some(expected), Some(session)) = (request.expected_revision, &session)
         && expected != session.revision
     {
-        return Err(crate::store::StoreError::RevisionMismatch { session: session.id.clone(), expected, found: session.revision }.into());
+        return Err(crate::store::StoreError::RevisionMismatch {
+            session: session.id.clone(),
+            expected,
+            found: session.revision,
+        }
+        .into());
     }
 
     let (agent, settings) = select_agent(config, request.agent.as_deref(), last.as_ref())?;
@@ -181,7 +193,8 @@ fn select_agent<'c>(
     named: Option<&str>,
     last: Option<&TurnRow>,
 ) -> Result<(&'static dyn Agent, &'c AgentConfig)> {
-    let name = named.map(str::to_owned).or_else(|| last.map(|turn| turn.agent.to_string())).unwrap_or_default();
+    let name =
+        named.map(str::to_owned).or_else(|| last.map(|turn| turn.agent.to_string())).unwrap_or_default();
     let unknown = || {
         let near = AgentId::ALL
             .into_iter()
@@ -205,7 +218,9 @@ fn refuse_known_logout(context: &Context, store: &Store, agent: &dyn Agent) -> R
         None,
     )?;
     let Some(turn) = newest.rows.first() else { return Ok(()) };
-    let Some(end) = turn.end.as_ref().filter(|end| end.outcome == Outcome::LoginRequired) else { return Ok(()) };
+    let Some(end) = turn.end.as_ref().filter(|end| end.outcome == Outcome::LoginRequired) else {
+        return Ok(());
+    };
     let ended = turn.started_at.saturating_add(i64::try_from(end.duration_ms).unwrap_or(i64::MAX));
     let age = context.clock.now_ms().saturating_sub(ended);
     if (0..LOGIN_MEMORY_MS).contains(&age) {
@@ -254,8 +269,7 @@ fn working_folder(
 
 /// A path with links resolved; it must be a folder with a Unicode name.
 pub fn canonical_folder(path: &Path) -> Result<PathBuf> {
-    let invalid =
-        |reason: String| BridgeError::CwdInvalid { path: path.display().to_string(), reason };
+    let invalid = |reason: String| BridgeError::CwdInvalid { path: path.display().to_string(), reason };
     let real = crate::config::canonical(path).map_err(|error| invalid(error.to_string()))?;
     if !real.is_dir() {
         return Err(invalid("it is not a folder".into()).into());
@@ -272,7 +286,12 @@ pub fn recheck_folder(checked: &Path) -> Result<PathBuf> {
     if now == checked { Ok(now) } else { Err(BridgeError::CwdChanged(checked.display().to_string()).into()) }
 }
 
-fn authority(config: &Config, settings: &AgentConfig, agent: AgentId, asked: Option<Sandbox>) -> Result<Sandbox> {
+fn authority(
+    config: &Config,
+    settings: &AgentConfig,
+    agent: AgentId,
+    asked: Option<Sandbox>,
+) -> Result<Sandbox> {
     let ceilings = [config.sandbox_ceiling, settings.sandbox_ceiling.unwrap_or(config.sandbox_ceiling)];
     let asked = asked.map_or(Asked::ByDefault(config.defaults.sandbox), Asked::Explicitly);
     match policy::decide_sandbox(asked, &ceilings) {
@@ -375,7 +394,8 @@ fn replay(
             }
         })
         .collect::<Vec<_>>();
-    let first = if omitted == 0 { turns.first().cloned() } else { store.turns(&session.id, 0, 1)?.rows.pop() };
+    let first =
+        if omitted == 0 { turns.first().cloned() } else { store.turns(&session.id, 0, 1)?.rows.pop() };
     let transcript = Transcript {
         scope,
         working_directory: session.cwd.to_str().unwrap_or_default(),

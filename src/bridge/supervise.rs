@@ -9,16 +9,19 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::errors::{self, BridgeError};
-use super::plan;
 use super::run_spec::{RunEvent, RunSpec, Unrecorded};
 use super::usage::{self, TurnUsage};
+use super::{plan, reconcile};
 use crate::agents::{self, Agent, Outcome, RunEnd, Verdict, redaction};
 use crate::config::OnDisconnect;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::platform::{self, LockFile};
 use crate::process::{self, Limits, Program, Report, RunIo, Stopped};
-use crate::store::{Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd, TurnFilter, TurnState, session_lock_path, start_lock_path};
+use crate::store::{
+    Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd, TurnFilter, TurnState,
+    session_lock_path, start_lock_path,
+};
 
 /// How often another process's cancel request is looked for.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
@@ -77,7 +80,11 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
     let store = Store::open(&spec.state_dir, context.clock)?;
     let agent = agents::require(turn.agent)?;
     let Some(_session_lock) = wait_for_session(&store, spec, gone)? else {
-        return Err(StoreError::SessionBusy { session: turn.session_id.clone(), turn: running_turn(&store, spec) }.into());
+        return Err(StoreError::SessionBusy {
+            session: turn.session_id.clone(),
+            turn: running_turn(&store, spec),
+        }
+        .into());
     };
     // The last look before anything starts: the folder must still be the one that was checked.
     if plan::recheck_folder(&turn.cwd)? != turn.cwd {
@@ -99,7 +106,7 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         env_names: program.env.keys().map(|name| name.to_string_lossy().into_owned()).collect(),
         at: context.clock.now_ms(),
     };
-    match store.begin_turn(turn, &attempt, spec.max_concurrent)? {
+    match begin(&store, spec, &attempt)? {
         Begin::Same(row) => {
             events.send(&RunEvent::Same { turn_id: row.id });
             return Ok(());
@@ -109,6 +116,24 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
     let ended = run_worker(context, spec, &store, agent, &program, gone, events);
     record(spec, &store, ended, events);
     Ok(())
+}
+
+/// Records the turn as running. A turn of this session that still says so is dead, since we hold the
+/// session's lock; one of another session may be, which its own lock tells.
+fn begin(store: &Store, spec: &RunSpec, attempt: &Attempt) -> Result<Begin> {
+    let again = match store.begin_turn(&spec.turn, attempt, spec.max_concurrent) {
+        Err(StoreError::SessionBusy { turn, .. }) => {
+            process::end_leftovers(&turn);
+            store.mark_interrupted(&turn)?;
+            store.begin_turn(&spec.turn, attempt, spec.max_concurrent)
+        }
+        Err(StoreError::TooManyTurns { .. }) => {
+            reconcile::rows(store, store.running_turns()?.rows)?;
+            store.begin_turn(&spec.turn, attempt, spec.max_concurrent)
+        }
+        other => other,
+    };
+    Ok(again?)
 }
 
 /// Waits for the session's lock, but not for longer than the front door lives.
@@ -262,7 +287,9 @@ fn judge(mut verdict: Verdict, report: &Report, _context: &Context) -> (Verdict,
         return (verdict, None);
     };
     let (outcome, code, detail) = match stopped {
-        Stopped::Cancelled(reason) => (Outcome::Cancelled, &errors::TURN_CANCELLED, format!("cancelled: {reason}")),
+        Stopped::Cancelled(reason) => {
+            (Outcome::Cancelled, &errors::TURN_CANCELLED, format!("cancelled: {reason}"))
+        }
         Stopped::StartDeadline(limit) => (
             Outcome::Timeout,
             &errors::TURN_START_DEADLINE,
@@ -283,11 +310,9 @@ fn judge(mut verdict: Verdict, report: &Report, _context: &Context) -> (Verdict,
             &errors::OUTPUT_LINE_TOO_LONG,
             format!("one line of output was longer than {limit} bytes"),
         ),
-        Stopped::OutputTooLarge(limit) => (
-            Outcome::WorkerError,
-            &errors::OUTPUT_TOO_LARGE,
-            format!("more output than {limit} bytes"),
-        ),
+        Stopped::OutputTooLarge(limit) => {
+            (Outcome::WorkerError, &errors::OUTPUT_TOO_LARGE, format!("more output than {limit} bytes"))
+        }
         // The parser itself saw what ended the run, so its verdict stands.
         Stopped::Fatal(_) => return (verdict, None),
     };

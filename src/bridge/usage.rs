@@ -86,7 +86,10 @@ mod tests {
         let first = turn_usage(&total(100), false, KnownTotals::default());
         let second = turn_usage(&total(250), true, known(100));
         let third = turn_usage(&total(270), true, known(250));
-        assert_eq!([first, second, third].map(|u| u.tokens.map(|t| t.input)), [Some(100), Some(150), Some(20)]);
+        assert_eq!(
+            [first, second, third].map(|u| u.tokens.map(|t| t.input)),
+            [Some(100), Some(150), Some(20)]
+        );
         assert_eq!(third.token_total.map(|t| t.input), Some(270));
     }
 

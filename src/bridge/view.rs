@@ -135,7 +135,9 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
             let (truncated, total) = (text.len() < unrecorded.answer.len(), unrecorded.answer.len() as u64);
             Preview { truncated, total, text, next_offset: None }
         }
-        None if finished => store.blobs().head_tail(&row.id, BlobKind::Answer, max_output).unwrap_or_else(|_| none()),
+        None if finished => {
+            store.blobs().head_tail(&row.id, BlobKind::Answer, max_output).unwrap_or_else(|_| none())
+        }
         None => none(),
     };
     let stderr = if is_error {
@@ -191,7 +193,10 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
 
 fn hint(row: &TurnRow, code: Option<&str>) -> Option<String> {
     if row.state == TurnState::Running {
-        return Some(format!("Call wait_turn with turn_id {} to wait for the result, or cancel_turn to end it.", row.id));
+        return Some(format!(
+            "Call wait_turn with turn_id {} to wait for the result, or cancel_turn to end it.",
+            row.id
+        ));
     }
     if let Some(doc) = code.and_then(super::catalogue::find) {
         return Some(doc.remedy.to_owned());
@@ -199,8 +204,12 @@ fn hint(row: &TurnRow, code: Option<&str>) -> Option<String> {
     let login = || crate::agents::agent(row.agent).map(|agent| agent.login_command()).unwrap_or_default();
     match row.end.as_ref()?.outcome {
         Outcome::Success => None,
-        Outcome::LoginRequired => Some(format!("Ask the user to run `{}` in a terminal, then try again.", login())),
-        Outcome::Quota => Some("Wait for the reset, or let the user choose another agent. Nothing was retried.".into()),
+        Outcome::LoginRequired => {
+            Some(format!("Ask the user to run `{}` in a terminal, then try again.", login()))
+        }
+        Outcome::Quota => {
+            Some("Wait for the reset, or let the user choose another agent. Nothing was retried.".into())
+        }
         Outcome::TurnLimit => Some("Partial work is kept. Call continue_session to go on.".into()),
         Outcome::Empty => Some("Call continue_session and ask for the answer again.".into()),
         Outcome::FormatUnrecognised => {

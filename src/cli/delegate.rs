@@ -24,7 +24,9 @@ const MAX_PROMPT_BYTES: u64 = 4_000_000;
 /// Exit codes: 0 success · 1 the worker failed, timed out or was cancelled · 2 refused, login required or quota ·
 /// 3 the answer is empty, not understood, or stopped at a limit · 75 still running after --wait.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  agent-bridge delegate codex \"List the modules of this crate\"\n  git diff | agent-bridge delegate claude --prompt-file - --cwd .\n  agent-bridge delegate codex --session ID \"And now the tests\"")]
+#[command(
+    after_help = "Examples:\n  agent-bridge delegate codex \"List the modules of this crate\"\n  git diff | agent-bridge delegate claude --prompt-file - --cwd .\n  agent-bridge delegate codex --session ID \"And now the tests\""
+)]
 pub struct Args {
     /// The agent: codex, claude, …
     agent: String,
@@ -72,7 +74,9 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
         (None, None) => String::new(),
     };
     let text = |path: PathBuf| {
-        path.to_str().map(str::to_owned).ok_or_else(|| Error::new(&INVALID_ARGUMENT, "`--cwd` is not Unicode"))
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| Error::new(&INVALID_ARGUMENT, "`--cwd` is not Unicode"))
     };
     let cwd = match args.cwd {
         Some(path) => Some(text(path)?),
@@ -107,8 +111,9 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
 }
 
 fn read_prompt(path: &std::path::Path) -> Result<String> {
-    let unreadable =
-        |error: std::io::Error| Error::new(&INVALID_ARGUMENT, format!("the prompt cannot be read from {}: {error}", path.display()));
+    let unreadable = |error: std::io::Error| {
+        Error::new(&INVALID_ARGUMENT, format!("the prompt cannot be read from {}: {error}", path.display()))
+    };
     let mut text = String::new();
     if path.as_os_str() == "-" {
         if std::io::stdin().is_terminal() {
@@ -188,6 +193,8 @@ fn exit_of(view: &TurnView) -> Exit {
         Some(Outcome::Success) => Exit::Ok,
         Some(Outcome::LoginRequired | Outcome::Quota) => Exit::Refused,
         Some(Outcome::Empty | Outcome::FormatUnrecognised | Outcome::TurnLimit) => Exit::VerificationFailed,
-        Some(Outcome::WorkerError | Outcome::Timeout | Outcome::Cancelled | Outcome::Interrupted) => Exit::Unexpected,
+        Some(Outcome::WorkerError | Outcome::Timeout | Outcome::Cancelled | Outcome::Interrupted) => {
+            Exit::Unexpected
+        }
     }
 }

@@ -103,7 +103,9 @@ impl Stage {
         let dir = crate::config::canonical(&dir).map_err(|error| failed("cannot open", error))?;
         let (repo, state, config) = (dir.join("repo"), dir.join("state"), dir.join("config.json"));
         std::fs::create_dir(&repo).map_err(|error| failed("cannot write to", error))?;
-        let write = |path: &Path, text: &str| std::fs::write(path, text).map_err(|error| failed("cannot write to", error));
+        let write = |path: &Path, text: &str| {
+            std::fs::write(path, text).map_err(|error| failed("cannot write to", error))
+        };
         write(&repo.join("README.txt"), "A small project.\n")?;
         let script = dir.join("script.json");
         write(&script, &serde_json::to_string_pretty(&script_of_the_agents()).unwrap_or_default())?;
@@ -174,7 +176,11 @@ impl Story<'_> {
         let number = self.steps.len() + 1;
         self.steps.push(json!({ "step": title, "found": found, "durationMs": took }));
         if !self.json {
-            self.output.line(format!("{number:>2}. {title:<34} {:>8}  {}", duration(took), one_line(found, 110)));
+            self.output.line(format!(
+                "{number:>2}. {title:<34} {:>8}  {}",
+                duration(took),
+                one_line(found, 110)
+            ));
             let _ = std::io::Write::flush(&mut self.output.out);
         }
     }
@@ -240,7 +246,10 @@ async fn play(context: &Context, stage: &Stage, story: &mut Story<'_>) -> Result
 
     let at = Instant::now();
     let first = host
-        .call("delegate_task", json!({ "agent": stage.first, "prompt": "Describe this project in one sentence." }))
+        .call(
+            "delegate_task",
+            json!({ "agent": stage.first, "prompt": "Describe this project in one sentence." }),
+        )
         .await?;
     let answer = succeeded("delegate_task", &first)?;
     story.step(&format!("delegate_task to {}", stage.first), at, &answer);
@@ -305,7 +314,9 @@ async fn play(context: &Context, stage: &Stage, story: &mut Story<'_>) -> Result
 /// What only a scripted agent does on demand: a very long answer, and never ending.
 async fn page_and_cancel(host: &Host, stage: &Stage, story: &mut Story<'_>) -> Result<()> {
     let at = Instant::now();
-    let long = host.call("delegate_task", json!({ "agent": stage.first, "prompt": "Give me the long report." })).await?;
+    let long = host
+        .call("delegate_task", json!({ "agent": stage.first, "prompt": "Give me the long report." }))
+        .await?;
     succeeded("long report", &long)?;
     let total = long["output_chars"].as_u64().unwrap_or_default();
     let (mut offset, mut pages, mut lines) = (json!(0), 0, 0);
@@ -314,7 +325,8 @@ async fn page_and_cancel(host: &Host, stage: &Stage, story: &mut Story<'_>) -> R
             .call("get_turn_output", json!({
                 "session_id": long["bridge_session_id"], "turn": long["turn"], "offset": offset, "max_chars": 20_000 }))
             .await?;
-        lines += page["text"].as_str().unwrap_or_default().lines().filter(|line| line.ends_with("report")).count();
+        lines +=
+            page["text"].as_str().unwrap_or_default().lines().filter(|line| line.ends_with("report")).count();
         pages += 1;
         offset = page.get("next_offset").cloned().unwrap_or(Value::Null);
     }
@@ -325,7 +337,10 @@ async fn page_and_cancel(host: &Host, stage: &Stage, story: &mut Story<'_>) -> R
 
     let at = Instant::now();
     let slow = host
-        .call("delegate_task", json!({ "agent": stage.first, "prompt": "Please wait for ever.", "wait_seconds": 0 }))
+        .call(
+            "delegate_task",
+            json!({ "agent": stage.first, "prompt": "Please wait for ever.", "wait_seconds": 0 }),
+        )
         .await?;
     if slow["status"] != json!("still_running") {
         return Err(failure("a slow turn", format!("expected still_running, got {slow}")));
@@ -351,7 +366,14 @@ fn succeeded(step: &str, result: &Value) -> Result<String> {
 fn make_repository(repo: &Path) -> String {
     let git = |args: &[&str]| {
         std::process::Command::new("git")
-            .args(["-c", "user.name=demo", "-c", "user.email=demo@example.invalid", "-c", "commit.gpgsign=false"])
+            .args([
+                "-c",
+                "user.name=demo",
+                "-c",
+                "user.email=demo@example.invalid",
+                "-c",
+                "commit.gpgsign=false",
+            ])
             .args(args)
             .current_dir(repo)
             .stdin(std::process::Stdio::null())

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::output::Output;
 use super::all_codes;
+use super::output::Output;
 use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 
 /// Explain an error code: why it happens and what to do.
@@ -42,13 +42,19 @@ pub fn run(args: &Args, output: &mut Output) -> Result<Exit> {
             .collect();
         output.document("error-codes", &json!({ "codes": codes }));
     } else if args.code.is_none() {
-        output.table(&["CODE", "CAUSE"], &docs.iter().map(|doc| vec![doc.code.into(), doc.cause.into()]).collect::<Vec<_>>());
+        output.table(
+            &["CODE", "CAUSE"],
+            &docs.iter().map(|doc| vec![doc.code.into(), doc.cause.into()]).collect::<Vec<_>>(),
+        );
     } else {
         for doc in docs {
             output.line(doc.code);
             output.line(format!("  why:    {}", doc.cause));
             output.line(format!("  next:   {}", doc.remedy));
-            output.line(format!("  retry:  {}", if doc.retryable { "the same request may work later" } else { "not without a change" }));
+            output.line(format!(
+                "  retry:  {}",
+                if doc.retryable { "the same request may work later" } else { "not without a change" }
+            ));
             output.line(format!("  exit:   {}", doc.exit as u8));
         }
     }

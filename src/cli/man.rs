@@ -16,7 +16,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, command: clap::Command, output: &mut Output) -> Result<Exit> {
-    let failed = |error: std::io::Error| Error::new(&INVALID_ARGUMENT, format!("the pages cannot be written: {error}"));
+    let failed = |error: std::io::Error| {
+        Error::new(&INVALID_ARGUMENT, format!("the pages cannot be written: {error}"))
+    };
     match &args.dir {
         None => clap_mangen::Man::new(command).render(&mut output.out).map_err(failed)?,
         Some(dir) => {

@@ -28,8 +28,14 @@ use crate::context::Context;
 use crate::error::{CodeDoc, Exit, Result};
 use output::Output;
 
-const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (", env!("AGENT_BRIDGE_GIT_SHA"), ", ", env!("AGENT_BRIDGE_TARGET"), ")");
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("AGENT_BRIDGE_GIT_SHA"),
+    ", ",
+    env!("AGENT_BRIDGE_TARGET"),
+    ")"
+);
 
 /// One controlled way to hand work to the coding agents on this machine.
 ///
@@ -90,7 +96,8 @@ fn stand_in_arguments(context: &Context) -> Option<Vec<std::ffi::OsString>> {
     context.var(mock_program::SCRIPT_VARIABLE)?;
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let first = args.first()?.to_string_lossy().into_owned();
-    let ours = first == "--config" || Cli::command().get_subcommands().any(|command| command.get_name() == first);
+    let ours =
+        first == "--config" || Cli::command().get_subcommands().any(|command| command.get_name() == first);
     (!ours).then_some(args)
 }
 
@@ -138,7 +145,9 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command(), output).map(|exit| exit as u8),
+        Command::Completions(args) => {
+            completions::run(&args, &mut Cli::command(), output).map(|exit| exit as u8)
+        }
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),
         Command::RunTurn => supervise::main(context).map(|()| Exit::Ok as u8),
         Command::MockAgent { args } => {

@@ -38,7 +38,9 @@ impl Output {
     /// The one document of a `--json` command.
     pub fn document(&mut self, kind: &str, body: &impl Serialize) {
         let mut document = json!({ "schema": format!("agent-bridge/{kind}/1"), "kind": kind });
-        if let (Value::Object(document), Ok(Value::Object(body))) = (&mut document, serde_json::to_value(body)) {
+        if let (Value::Object(document), Ok(Value::Object(body))) =
+            (&mut document, serde_json::to_value(body))
+        {
             document.extend(body);
         }
         let text = serde_json::to_string_pretty(&document).unwrap_or_default();
@@ -52,8 +54,10 @@ impl Output {
 
     /// An error and the next step, on standard error.
     pub fn error(&mut self, error: &Error) {
-        let (red, bold, reset) = if self.color { ("\u{1b}[31m", "\u{1b}[1m", "\u{1b}[0m") } else { ("", "", "") };
-        let _ = writeln!(io::stderr(), "{red}error{reset} {bold}{}{reset}: {}", error.code(), error.message());
+        let (red, bold, reset) =
+            if self.color { ("\u{1b}[31m", "\u{1b}[1m", "\u{1b}[0m") } else { ("", "", "") };
+        let _ =
+            writeln!(io::stderr(), "{red}error{reset} {bold}{}{reset}: {}", error.code(), error.message());
         let _ = writeln!(io::stderr(), "  next: {}", error.hint());
     }
 
@@ -62,7 +66,12 @@ impl Output {
         let width = |text: &str| text.chars().count();
         let widths: Vec<usize> = (0..headings.len())
             .map(|column| {
-                rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).chain([width(headings[column])]).max().unwrap_or(0)
+                rows.iter()
+                    .filter_map(|row| row.get(column))
+                    .map(|cell| width(cell))
+                    .chain([width(headings[column])])
+                    .max()
+                    .unwrap_or(0)
             })
             .collect();
         let format = |cells: Vec<&str>| {

@@ -19,8 +19,9 @@ pub struct Args {
 }
 
 fn parse_group(text: &str) -> Result<Toolset, String> {
-    serde_json::from_value(serde_json::Value::String(text.to_owned()))
-        .map_err(|_| "known groups: sessions, approvals, manus, workboards, recommendations, relay, diagnostics".to_owned())
+    serde_json::from_value(serde_json::Value::String(text.to_owned())).map_err(|_| {
+        "known groups: sessions, approvals, manus, workboards, recommendations, relay, diagnostics".to_owned()
+    })
 }
 
 pub fn run(context: &Context, mut config: Config, args: Args) -> Result<Exit> {

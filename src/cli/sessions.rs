@@ -78,9 +78,18 @@ fn list(bridge: &Bridge, limit: usize, as_json: bool, output: &mut Output) -> Re
     } else {
         let cells = |row: &crate::store::SessionRow| {
             let agents: Vec<&str> = row.agents.iter().map(|agent| agent.as_str()).collect();
-            vec![row.id.clone(), utc(row.updated_at), row.turns.to_string(), agents.join(","), one_line(&row.title, 60)]
+            vec![
+                row.id.clone(),
+                utc(row.updated_at),
+                row.turns.to_string(),
+                agents.join(","),
+                one_line(&row.title, 60),
+            ]
         };
-        output.table(&["SESSION", "UPDATED", "TURNS", "AGENTS", "TITLE"], &rows.iter().map(cells).collect::<Vec<_>>());
+        output.table(
+            &["SESSION", "UPDATED", "TURNS", "AGENTS", "TITLE"],
+            &rows.iter().map(cells).collect::<Vec<_>>(),
+        );
     }
     Ok(Exit::Ok)
 }
@@ -99,7 +108,11 @@ fn show(bridge: &Bridge, id: &str, max: usize, as_json: bool, output: &mut Outpu
         next = page.next_index;
     }
     let answer = |turn: &crate::store::TurnRow| {
-        store.blobs().head_tail(&turn.id, BlobKind::Answer, max).map(|preview| preview.text).unwrap_or_default()
+        store
+            .blobs()
+            .head_tail(&turn.id, BlobKind::Answer, max)
+            .map(|preview| preview.text)
+            .unwrap_or_default()
     };
     if as_json {
         let turns: Vec<_> = turns
@@ -118,7 +131,13 @@ fn show(bridge: &Bridge, id: &str, max: usize, as_json: bool, output: &mut Outpu
     output.line(format!("{}  in {}", one_line(&session.title, 100), session.cwd.display()));
     for turn in &turns {
         let outcome = turn.end.as_ref().map_or("running", |end| end.outcome.as_str());
-        output.line(format!("\n── turn {}  {}  {}  {outcome}  {}", turn.index, turn.agent, turn.sandbox, utc(turn.started_at)));
+        output.line(format!(
+            "\n── turn {}  {}  {}  {outcome}  {}",
+            turn.index,
+            turn.agent,
+            turn.sandbox,
+            utc(turn.started_at)
+        ));
         output.line(format!("> {}", clip(turn.prompt.trim(), max).replace('\n', "\n> ")));
         output.line(printable(&answer(turn)));
     }
@@ -144,7 +163,9 @@ fn search(bridge: &Bridge, query: &str, limit: usize, as_json: bool, output: &mu
     } else if hits.is_empty() {
         output.note("Nothing found.");
     } else {
-        let cells = |hit: &crate::store::Hit| vec![hit.session.clone(), hit.index.to_string(), one_line(&hit.snippet, 100)];
+        let cells = |hit: &crate::store::Hit| {
+            vec![hit.session.clone(), hit.index.to_string(), one_line(&hit.snippet, 100)]
+        };
         output.table(&["SESSION", "TURN", "TEXT"], &hits.iter().map(cells).collect::<Vec<_>>());
     }
     Ok(Exit::Ok)

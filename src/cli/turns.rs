@@ -86,7 +86,9 @@ enum Field {
 
 pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
     match args.command {
-        Command::List { session, running, limit, json } => list(bridge, session, running, limit, json, output),
+        Command::List { session, running, limit, json } => {
+            list(bridge, session, running, limit, json, output)
+        }
         Command::Show { id, json } => wait(bridge, &id, Duration::ZERO, json, output).map(|_| Exit::Ok),
         Command::Wait { id, timeout, json } => {
             let state = wait(bridge, &id, Duration::from_secs(timeout), json, output)?;
@@ -143,7 +145,10 @@ fn list(
                 one_line(&row.prompt, 60),
             ]
         };
-        output.table(&["TURN", "STARTED", "AGENT", "OUTCOME", "TIME", "PROMPT"], &rows.iter().map(cells).collect::<Vec<_>>());
+        output.table(
+            &["TURN", "STARTED", "AGENT", "OUTCOME", "TIME", "PROMPT"],
+            &rows.iter().map(cells).collect::<Vec<_>>(),
+        );
     }
     Ok(Exit::Ok)
 }
@@ -160,7 +165,8 @@ fn wait(bridge: &Bridge, id: &str, limit: Duration, as_json: bool, output: &mut 
 
 fn print(bridge: &Bridge, waited: WaitedTurn, as_json: bool, output: &mut Output) -> Result<()> {
     let now = bridge.context().clock.now_ms();
-    let view = super::event_loop()?.block_on(bridge.with_store(move |store| turn_view(store, &waited, now, 8_000)))?;
+    let view = super::event_loop()?
+        .block_on(bridge.with_store(move |store| turn_view(store, &waited, now, 8_000)))?;
     if as_json {
         output.document("turn", &view);
     } else {
@@ -173,7 +179,8 @@ fn cancel(bridge: &Bridge, id: &str, reason: &str, output: &mut Output) -> Resul
     if open(bridge)?.is_none() {
         return Err(StoreError::TurnNotFound(id.to_owned()).into());
     }
-    let (asked, waited) = super::event_loop()?.block_on(bridge.cancel(id, reason, Duration::from_secs(10)))?;
+    let (asked, waited) =
+        super::event_loop()?.block_on(bridge.cancel(id, reason, Duration::from_secs(10)))?;
     if !asked {
         output.note("The turn had already finished; nothing was cancelled.");
     }

@@ -9,64 +9,9 @@ use super::effective::Builder;
 use super::error::{CONFIG_INVALID_VALUE, CONFIG_MISSING_KEY};
 use super::paths::expand;
 use super::schema::AgentSection;
+use crate::agents::{self, mock_program::SCRIPT_VARIABLE};
 use crate::policy::{AgentId, Sandbox};
-
-/// Variables that decide which program or code runs, where programs find their files, or what a
-/// worker believes to run under. Setting them could raise a worker's authority past every ceiling.
-const DENIED_VARIABLES: &[&str] = &[
-    "PATH",
-    "PATHEXT",
-    "HOME",
-    "USERPROFILE",
-    "HOMEDRIVE",
-    "HOMEPATH",
-    "APPDATA",
-    "LOCALAPPDATA",
-    "COMSPEC",
-    "SYSTEMROOT",
-    "SYSTEMDRIVE",
-    "WINDIR",
-    "SHELL",
-    "IFS",
-    "ENV",
-    "BASH_ENV",
-    "ZDOTDIR",
-    "PROMPT_COMMAND",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "NODE_TLS_REJECT_UNAUTHORIZED",
-    "ELECTRON_RUN_AS_NODE",
-    "PERL5OPT",
-    "PERL5LIB",
-    "PERL5DB",
-    "RUBYOPT",
-    "RUBYLIB",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
-    "EDITOR",
-    "VISUAL",
-    "PAGER",
-    "BROWSER",
-    "SSH_ASKPASS",
-    "SUDO_ASKPASS",
-    "GCONV_PATH",
-    "CLAUDECODE",
-];
-/// The same, by the beginning of the name. Our own variables carry the delegation depth.
-const DENIED_PREFIXES: &[&str] = &[
-    "LD_",
-    "DYLD_",
-    "PYTHON",
-    "GIT_",
-    "NPM_CONFIG_",
-    "BUN_",
-    "DENO_",
-    "BASH_FUNC_",
-    "XDG_",
-    "CODEX_SANDBOX",
-    "AGENT_BRIDGE_",
-];
+use crate::process::denied_extra_env;
 
 /// codex and claude are on when they are found; any other agent must be switched on.
 pub(super) fn on_by_default(id: AgentId) -> bool {
@@ -82,7 +27,7 @@ impl Builder<'_> {
         }
         let bin = section.bin.as_deref().map_or_else(|| id.to_string(), |bin| self.bin(&key("bin"), bin));
         if let Some(model) = &section.default_model
-            && !is_model_name(model)
+            && agents::check_model(model).is_err()
         {
             self.invalid(&key("defaultModel"), MODEL_EXPECTED);
         }
@@ -237,13 +182,6 @@ impl Builder<'_> {
 const MODEL_EXPECTED: &str =
     "expected a letter or digit, then at most 127 letters, digits and . _ : / @ [ ] -";
 
-/// A model's name travels in argv: it must be neither an option nor several arguments.
-fn is_model_name(model: &str) -> bool {
-    model.len() <= 128
-        && model.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && model.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@[]-".contains(&b))
-}
-
 fn is_variable_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 256
@@ -251,10 +189,9 @@ fn is_variable_name(name: &str) -> bool {
         && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Names are compared without case everywhere, as Windows does.
+/// Variables that decide which code runs. The stand-in's script is the one of ours that a config may set.
 fn is_denied(name: &str) -> bool {
-    DENIED_VARIABLES.iter().any(|denied| denied.eq_ignore_ascii_case(name))
-        || DENIED_PREFIXES.iter().any(|prefix| has_prefix(name, prefix))
+    name != SCRIPT_VARIABLE && denied_extra_env(name)
 }
 
 fn has_prefix(name: &str, prefix: &str) -> bool {

@@ -26,7 +26,8 @@ fn published<T: JsonSchema>() -> Map<String, Value> {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     settings.meta_schema = None;
-    let mut value = serde_json::to_value(settings.into_generator().into_root_schema_for::<T>()).unwrap_or_default();
+    let mut value =
+        serde_json::to_value(settings.into_generator().into_root_schema_for::<T>()).unwrap_or_default();
     reduce(&mut value);
     match value {
         Value::Object(mut map) => {
@@ -43,7 +44,8 @@ fn reduce(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(reduce),
         Value::Object(map) => {
             for key in ["$schema", "title", "default", "$defs"] {
-                if !map.get(key).is_some_and(|inner| inner.is_object() && key != "default" && key != "$defs") {
+                if !map.get(key).is_some_and(|inner| inner.is_object() && key != "default" && key != "$defs")
+                {
                     map.remove(key);
                 }
             }
@@ -95,7 +97,8 @@ fn flatten_constants(map: &mut Map<String, Value>) {
         if constant.is_none() && listed.is_empty() {
             return;
         }
-        if let (Some(Value::String(name)), Some(Value::String(note))) = (&constant, option.get("description")) {
+        if let (Some(Value::String(name)), Some(Value::String(note))) = (&constant, option.get("description"))
+        {
             notes.push(format!("{name}: {note}"));
         }
         values.extend(constant);
@@ -105,7 +108,12 @@ fn flatten_constants(map: &mut Map<String, Value>) {
     map.insert("type".into(), "string".into());
     map.insert("enum".into(), Value::Array(values));
     let description = map.get("description").and_then(Value::as_str).unwrap_or_default();
-    let joined = [description, &notes.join(" ")].iter().filter(|s| !s.is_empty()).copied().collect::<Vec<_>>().join(" ");
+    let joined = [description, &notes.join(" ")]
+        .iter()
+        .filter(|s| !s.is_empty())
+        .copied()
+        .collect::<Vec<_>>()
+        .join(" ");
     if !joined.is_empty() {
         map.insert("description".into(), joined.into());
     }

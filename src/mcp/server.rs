@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -67,10 +67,14 @@ impl ServerHandler for Server {
         let offered = tools::offered(&self.bridge.config().toolsets).find(|tool| tool.name == name);
         let Some(tool) = offered else {
             let shown: String = name.chars().take(64).collect();
-            return Err(ErrorData::invalid_params(format!("{}: there is no tool {shown:?}", UNKNOWN_TOOL.code), None));
+            return Err(ErrorData::invalid_params(
+                format!("{}: there is no tool {shown:?}", UNKNOWN_TOOL.code),
+                None,
+            ));
         };
         let Ok(_permit) = self.calls.clone().try_acquire_owned() else {
-            let busy = Error::new(&SERVER_BUSY, format!("{MAX_CALLS} calls are in flight on this connection"));
+            let busy =
+                Error::new(&SERVER_BUSY, format!("{MAX_CALLS} calls are in flight on this connection"));
             return Ok(error_reply(&busy).into());
         };
         let call = Call {

@@ -75,10 +75,15 @@ pub struct Watched<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
-        let ended = matches!(&result, Poll::Ready(Ok(()))) && buf.filled().len() == before && buf.remaining() > 0;
+        let ended =
+            matches!(&result, Poll::Ready(Ok(()))) && buf.filled().len() == before && buf.remaining() > 0;
         if ended || matches!(&result, Poll::Ready(Err(_))) {
             self.gone.cancel();
         }

@@ -12,6 +12,7 @@ use crate::error::{CodeDoc, Coded};
 mod durable;
 mod identity;
 mod locks;
+pub mod private;
 pub(crate) mod processes;
 mod termination;
 
@@ -24,8 +25,8 @@ mod os;
 
 pub use durable::{create_private_dir, sync_dir, write_durable};
 pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
-pub use termination::termination;
 pub use locks::{LockFile, LockSupport, probe_locks, try_exclusive, try_shared, wait_exclusive};
+pub use termination::termination;
 
 /// Why the operating system did not do what was asked.
 #[derive(Debug, thiserror::Error)]

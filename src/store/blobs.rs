@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::errors::StoreError;
 use super::ids::check_id;
-use super::{pages, private};
+use super::pages;
+use crate::platform::private;
 
 /// What a blob holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]

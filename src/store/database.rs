@@ -8,9 +8,9 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::Blobs;
 use super::errors::StoreError;
-use super::private;
 use super::schema::{self, BUSY_TIMEOUT, MIGRATIONS};
 use crate::context::Clock;
+use crate::platform::private;
 
 const FILE_NAME: &str = "bridge.sqlite3";
 

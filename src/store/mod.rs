@@ -11,7 +11,6 @@ mod finish;
 mod ids;
 mod native;
 mod pages;
-mod private;
 mod rows;
 mod schema;
 mod search;

@@ -34,7 +34,10 @@ impl Store {
     /// As any write.
     pub fn forget_native_session(&self, agent: AgentId, id: &str) -> Result<(), StoreError> {
         self.write(Durability::Full, |tx| {
-            tx.execute("DELETE FROM native_sessions WHERE agent = ?1 AND native_id = ?2", params![agent.as_str(), id])?;
+            tx.execute(
+                "DELETE FROM native_sessions WHERE agent = ?1 AND native_id = ?2",
+                params![agent.as_str(), id],
+            )?;
             Ok(())
         })
     }

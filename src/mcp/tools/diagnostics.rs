@@ -23,8 +23,7 @@ pub async fn diagnose_install(mut call: Call) -> Result<CallToolResult> {
     let agents = agents(&call).await?;
     let bridge = call.bridge.clone();
     let views = agents.clone();
-    let report =
-        blocking(move || Ok(doctor::examine(bridge.context(), Ok(bridge.config()), &views))).await?;
+    let report = blocking(move || Ok(doctor::examine(bridge.context(), Ok(bridge.config()), &views))).await?;
     let text = doctor::text(&report, &agents);
     Ok(reply(text, &Diagnosis { diagnostics: report, agents }, false))
 }

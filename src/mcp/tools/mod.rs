@@ -141,7 +141,9 @@ impl Call {
         serde_path_to_error::deserialize(value).map_err(|error| {
             let path = error.path().to_string();
             let inner = error.into_inner().to_string();
-            if let Some(unknown) = inner.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
+            if let Some(unknown) =
+                inner.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next())
+            {
                 return invalid(unknown_argument::<T>(unknown));
             }
             let at = if path == "." { String::new() } else { format!("`{path}`: ") };
@@ -159,8 +161,11 @@ impl Call {
 
 fn unknown_argument<T: schemars::JsonSchema>(unknown: &str) -> String {
     let schema = super::schema::input::<T>();
-    let known: Vec<&str> =
-        schema.get("properties").and_then(Value::as_object).map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default();
+    let known: Vec<&str> = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .map(|p| p.keys().map(String::as_str).collect())
+        .unwrap_or_default();
     let near = known
         .iter()
         .map(|name| (strsim::jaro_winkler(name, unknown), *name))

@@ -5,7 +5,8 @@ use std::time::Duration;
 use rmcp::model::CallToolResult;
 
 use super::arguments::{
-    CancelTurn, ContinueSession, DelegateTask, GetTurnOutput, Handoff, ListTurns, OutputField, SharedArguments, WaitTurn,
+    CancelTurn, ContinueSession, DelegateTask, GetTurnOutput, Handoff, ListTurns, OutputField,
+    SharedArguments, WaitTurn,
 };
 use super::outputs::{Cancelled, OutputPage, TurnList, TurnSummary};
 use super::{Call, ProgressReporter, checked_id, invalid, within};
@@ -76,14 +77,18 @@ pub async fn handoff(mut call: Call) -> Result<CallToolResult> {
 async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> Result<CallToolResult> {
     let bridge = call.bridge.clone();
     let defaults = &bridge.config().defaults;
-    let wait = Duration::from_secs(within("wait_seconds", shared.wait_seconds, defaults.wait.as_secs(), 0..=7200)?);
+    let wait =
+        Duration::from_secs(within("wait_seconds", shared.wait_seconds, defaults.wait.as_secs(), 0..=7200)?);
     if let Some(key) = &shared.idempotency_key
         && (key.is_empty() || key.len() > MAX_KEY)
     {
         return Err(invalid(format!("`idempotency_key` must have 1 to {MAX_KEY} bytes")));
     }
-    request.timeout =
-        shared.timeout_sec.map(|_| within("timeout_sec", shared.timeout_sec, 1, 1..=7200)).transpose()?.map(Duration::from_secs);
+    request.timeout = shared
+        .timeout_sec
+        .map(|_| within("timeout_sec", shared.timeout_sec, 1, 1..=7200))
+        .transpose()?
+        .map(Duration::from_secs);
     request.model = shared.model;
     request.sandbox = shared.sandbox;
     request.idempotency_key = shared.idempotency_key;
@@ -110,10 +115,13 @@ async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> R
     progress.finish().await;
     let mut notes = Vec::new();
     if started.repeated {
-        notes.push("The idempotency key names an earlier call: this is its turn, nothing was started.".to_owned());
+        notes.push(
+            "The idempotency key names an earlier call: this is its turn, nothing was started.".to_owned(),
+        );
     }
     if shared.remote_consent {
-        notes.push(format!("Consent and cost arguments were ignored: {} is a local agent.", waited.row.agent));
+        notes
+            .push(format!("Consent and cost arguments were ignored: {} is a local agent.", waited.row.agent));
     }
     turn_reply(&bridge, waited, notes).await
 }
@@ -144,9 +152,13 @@ pub async fn cancel_turn(mut call: Call) -> Result<CallToolResult> {
     let (asked, waited) = call.bridge.cancel(&arguments.turn_id, &reason, CANCEL_WAIT).await?;
     let view = view(&call.bridge, waited).await?;
     let text = match (asked, view.status) {
-        (false, _) => format!("The turn had already finished; nothing was cancelled.\n\n{}", turn_text(&view)),
+        (false, _) => {
+            format!("The turn had already finished; nothing was cancelled.\n\n{}", turn_text(&view))
+        }
         (true, TurnStatus::Finished) => format!("Cancelled.\n\n{}", turn_text(&view)),
-        (true, TurnStatus::StillRunning) => format!("Asked for; the worker has not ended yet.\n\n{}", turn_text(&view)),
+        (true, TurnStatus::StillRunning) => {
+            format!("Asked for; the worker has not ended yet.\n\n{}", turn_text(&view))
+        }
     };
     Ok(reply(text, &Cancelled { cancel_requested: asked, result: view }, false))
 }
@@ -165,9 +177,11 @@ pub async fn list_turns(mut call: Call) -> Result<CallToolResult> {
     let list = call
         .bridge
         .with_store(move |store| {
-            let (turns, next_cursor) = fit_page(limit as usize, |row| TurnSummary::new(row, now), |limit| {
-                Ok(store.list_turns(&filter, limit, cursor.as_deref())?)
-            })?;
+            let (turns, next_cursor) = fit_page(
+                limit as usize,
+                |row| TurnSummary::new(row, now),
+                |limit| Ok(store.list_turns(&filter, limit, cursor.as_deref())?),
+            )?;
             Ok(TurnList { turns, next_cursor })
         })
         .await?;
@@ -241,7 +255,10 @@ pub async fn get_turn_output(mut call: Call) -> Result<CallToolResult> {
         complete: page.complete,
     };
     let rest = match output.next_offset {
-        Some(next) => format!("[{field} of turn {}: bytes {offset} to {next} of {}; next_offset {next}]", output.turn, output.total_chars),
+        Some(next) => format!(
+            "[{field} of turn {}: bytes {offset} to {next} of {}; next_offset {next}]",
+            output.turn, output.total_chars
+        ),
         None => format!("[{field} of turn {}: complete, {} bytes]", output.turn, output.total_chars),
     };
     Ok(reply(format!("{}\n\n{rest}", output.text), &output, false))

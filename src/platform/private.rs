@@ -1,14 +1,11 @@
 //! Folders and files that only their owner can read.
-//!
-//! To be replaced by the platform room's primitives; nothing else in this room knows the
-//! operating system.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Creates a folder and its missing parents for the owner alone. An existing folder is left as it is.
-pub(super) fn create_dir(path: &Path) -> io::Result<()> {
+pub fn create_dir(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -18,7 +15,7 @@ pub(super) fn create_dir(path: &Path) -> io::Result<()> {
 
 /// Makes an empty file for the owner alone. An existing file is not even opened: closing it would
 /// drop the locks that SQLite holds on it in this process.
-pub(super) fn create_new(path: &Path) -> io::Result<()> {
+pub fn create_new(path: &Path) -> io::Result<()> {
     match owners_only().create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.map(drop),
@@ -26,7 +23,7 @@ pub(super) fn create_new(path: &Path) -> io::Result<()> {
 }
 
 /// Opens an emptied or new file for the owner alone.
-pub(super) fn create(path: &Path) -> io::Result<File> {
+pub fn create(path: &Path) -> io::Result<File> {
     owners_only().create(true).truncate(true).open(path)
 }
 
@@ -39,7 +36,7 @@ fn owners_only() -> OpenOptions {
 }
 
 /// Writes everything and waits until the disk has it.
-pub(super) fn fill_durably(mut file: File, bytes: &[u8]) -> io::Result<()> {
+pub fn fill_durably(mut file: File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
 }
