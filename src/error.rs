@@ -85,7 +85,7 @@ pub struct Error {
     doc: &'static CodeDoc,
     message: String,
     hint: String,
-    details: Option<Value>,
+    details: Option<Box<Value>>,
 }
 
 impl<E: Coded> From<E> for Error {
@@ -110,7 +110,7 @@ impl Error {
     /// Attaches machine-readable facts (for instance the id of the turn that holds a session).
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
@@ -153,7 +153,7 @@ impl Error {
             "retryable": self.doc.retryable,
         });
         if let Some(details) = &self.details {
-            value["details"] = details.clone();
+            value["details"] = details.as_ref().clone();
         }
         value
     }

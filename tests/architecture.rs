@@ -22,6 +22,9 @@ fn sources() -> Vec<(PathBuf, String)> {
             if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_some_and(|ext| ext == "rs") {
+                if is_test_file(path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap()) {
+                    continue;
+                }
                 found.push((path.clone(), std::fs::read_to_string(&path).unwrap()));
             }
         }
@@ -42,9 +45,18 @@ fn floor(room: &str) -> Option<usize> {
     FLOORS.iter().position(|rooms| rooms.contains(&room))
 }
 
+/// Files that hold only tests of the room they lie in.
+fn is_test_file(path: &Path) -> bool {
+    let text = path.to_string_lossy().replace('\\', "/");
+    text.ends_with("/tests.rs") || text.ends_with("_tests.rs") || text.contains("/tests/")
+}
+
 /// Product code only: tests in a file may use what they like.
 fn product(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod ").next().unwrap()
+    match text.find("#[cfg(test)]\nmod tests {") {
+        Some(tests) => &text[..tests],
+        None => text,
+    }
 }
 
 #[test]
@@ -86,6 +98,8 @@ fn the_operating_system_stays_in_its_rooms() {
     let faults: Vec<String> = sources()
         .iter()
         .filter(|(path, _)| !["platform", "process"].contains(&room(path).as_str()))
+        // The scripted agent plays a foreign program, with the tricks of each system.
+        .filter(|(path, _)| !path.to_string_lossy().replace('\\', "/").contains("agents/mock_program"))
         .flat_map(|(path, text)| {
             product(text)
                 .lines()

@@ -64,9 +64,6 @@ crate::codes! {
     TURN_CANCELLED { exit: Unexpected, retryable: true,
         cause: "Somebody cancelled the turn, or its host went away under `onDisconnect: cancel`.",
         remedy: "Start the turn again; partial output is kept and can be paged." }
-    TURN_INTERRUPTED { exit: Unexpected, retryable: true,
-        cause: "The process that supervised the turn died before it could record the end.",
-        remedy: "Look at the kept output, then continue the session." }
     NATIVE_SESSION_LOST { exit: Unexpected, retryable: true,
         cause: "The agent does not know the conversation that was to be resumed.",
         remedy: "Continue the session again: the conversation will be replayed as context." }

@@ -40,7 +40,7 @@ pub fn turn_usage(report: &UsageReport, resumed: bool, before: KnownTotals) -> T
             };
         }
     }
-    match report.cost_usd.filter(|cost| finite(cost)) {
+    match report.cost_usd.filter(finite) {
         None => {}
         Some(Metered::Run(cost)) => usage.cost_usd = Some(cost),
         Some(Metered::Total(total)) => {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_deviations_are_reported_at_once() {
+    fn all_deviations_are_reported_at_once_in_the_order_of_the_file() {
         let found = problems(json!({
             "agents": {"codx": {}, "claude": {"enabled": "yes", "extraEnv": {"API_KEY": 12345}}},
             "defaults": {"timeoutSec": 9000, "sandbox": "readonly", "waitSeconds": 1.5, "cwd": null},
@@ -278,18 +278,18 @@ mod tests {
             "toolsets": "all",
         }));
         let expected = [
+            "CONFIG_UNKNOWN_KEY agents.codx: unknown key; did you mean \"codex\"?",
             "CONFIG_INVALID_VALUE agents.claude.enabled: expected true or false, found a text",
             "CONFIG_INVALID_VALUE agents.claude.extraEnv.API_KEY: expected a text, found a number",
-            "CONFIG_UNKNOWN_KEY agents.codx: unknown key; did you mean \"codex\"?",
-            "CONFIG_INVALID_VALUE defaults.cwd: expected a text, found null (leave the key out instead)",
+            "CONFIG_INVALID_VALUE defaults.timeoutSec: expected a whole number from 1 to 7200, found 9000",
             "CONFIG_INVALID_VALUE defaults.sandbox: expected one of \"read-only\", \"workspace-write\", \
              \"full-access\", found \"readonly\"; did you mean \"read-only\"?",
-            "CONFIG_INVALID_VALUE defaults.timeoutSec: expected a whole number from 1 to 7200, found 9000",
             "CONFIG_INVALID_VALUE defaults.waitSeconds: expected a whole number from 0 to 7200, found 1.5",
-            "CONFIG_INVALID_VALUE policy.cumulativeRemoteCost.currency: expected \"USD\", found \"EUR\"",
-            "CONFIG_MISSING_KEY policy.cumulativeRemoteCost.maxReservedCents: this key must be present",
+            "CONFIG_INVALID_VALUE defaults.cwd: expected a text, found null (leave the key out instead)",
             "CONFIG_INVALID_VALUE policy.remoteEgress.allowedDataClasses[1]: expected one of \"public\", \
              \"internal\", \"confidential\", \"restricted\", found \"secret\"",
+            "CONFIG_INVALID_VALUE policy.cumulativeRemoteCost.currency: expected \"USD\", found \"EUR\"",
+            "CONFIG_MISSING_KEY policy.cumulativeRemoteCost.maxReservedCents: this key must be present",
             "CONFIG_INVALID_VALUE toolsets: expected a list, found a text",
             "CONFIG_MISSING_KEY allowedRoots: this key must be present",
         ];

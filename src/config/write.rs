@@ -1,10 +1,13 @@
 //! Writing a new config file: whole or not at all, and never over an old one without a backup.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
+use crate::platform::{self, PlatformError};
+
+/// Readable by the user alone: a config may hold keys.
+const PRIVATE: u32 = 0o600;
 
 /// Writes `bytes` to `path`, readable by the user alone. With `replace`, a file that is there is
 /// first kept under a dated name, which is returned. `now_ms` is the wall clock.
@@ -26,14 +29,18 @@ pub fn write(path: &Path, bytes: &[u8], replace: bool, now_ms: i64) -> Result<Op
         Some(target) => Some(back_up(target, now_ms).map_err(failed)?),
         None => None,
     };
-    put(target.as_deref().unwrap_or(path), replace, |file| file.write_all(bytes)).map_err(|error| {
-        if error.kind() == io::ErrorKind::AlreadyExists {
-            ConfigError::Exists { path: path.to_owned() }
-        } else {
-            failed(error)
+    let written = match &target {
+        Some(target) => platform::write_durable(target, bytes, PRIVATE),
+        None => {
+            let folder = path.parent().unwrap_or(path);
+            platform::create_private_dir(folder).and_then(|()| platform::create_durable(path, bytes, PRIVATE))
         }
-    })?;
-    Ok(backup)
+    };
+    match written {
+        Ok(()) => Ok(backup),
+        Err(PlatformError::Exists { path }) => Err(ConfigError::Exists { path }),
+        Err(error) => Err(failed(io::Error::other(error))),
+    }
 }
 
 fn back_up(target: &Path, now_ms: i64) -> io::Result<PathBuf> {
@@ -43,6 +50,7 @@ fn back_up(target: &Path, now_ms: i64) -> io::Result<PathBuf> {
     let date = jiff::Timestamp::from_millisecond(now_ms)
         .map(|time| time.strftime("%Y%m%dT%H%M%SZ").to_string())
         .map_err(io::Error::other)?;
+    let old = std::fs::read(target)?;
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{date}.bak"));
     for number in 1..100 {
@@ -51,29 +59,11 @@ fn back_up(target: &Path, now_ms: i64) -> io::Result<PathBuf> {
             numbered.push(format!("-{number}"));
         }
         let backup = target.with_file_name(numbered);
-        let copy = |file: &mut File| io::copy(&mut File::open(target)?, file).map(|_| ());
-        match put(&backup, false, copy) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+        match platform::create_durable(&backup, &old, PRIVATE) {
+            Err(PlatformError::Exists { .. }) => {}
+            Err(error) => return Err(io::Error::other(error)),
             Ok(()) => return Ok(backup),
         }
     }
     Err(io::Error::other("there are too many backups of this second"))
-}
-
-/// A file appears whole, flushed to disk, mode 0600, or not at all.
-fn put(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::Builder::new().prefix(".agent-bridge-").tempfile_in(folder)?;
-    fill(file.as_file_mut())?;
-    file.as_file().sync_all()?;
-    if replace {
-        file.persist(path)?;
-    } else {
-        file.persist_noclobber(path)?;
-    }
-    // Makes the name durable too, where folders can be flushed.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    Ok(())
 }

@@ -38,6 +38,23 @@ pub fn write_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Platfor
     os::sync_dir(&folder).map_err(|source| PlatformError::NotConfirmed { path: path.to_path_buf(), source })
 }
 
+/// Like [`write_durable`], but the file must be new: one that is there, also a link, is left alone and
+/// gives [`PlatformError::Exists`].
+pub fn create_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PlatformError> {
+    let failed = |source: io::Error| write_error(path, source);
+    let folder = folder_of(path)?;
+    let mut temporary =
+        tempfile::Builder::new().prefix(".ab-").suffix(".tmp").tempfile_in(&folder).map_err(failed)?;
+    temporary.write_all(bytes).map_err(failed)?;
+    os::set_mode(temporary.as_file(), mode).map_err(failed)?;
+    temporary.as_file().sync_all().map_err(failed)?;
+    temporary.persist_noclobber(path).map_err(|error| match error.error.kind() {
+        io::ErrorKind::AlreadyExists => PlatformError::Exists { path: path.to_path_buf() },
+        _ => failed(error.error),
+    })?;
+    os::sync_dir(&folder).map_err(|source| PlatformError::NotConfirmed { path: path.to_path_buf(), source })
+}
+
 /// Makes the entries of a folder (new names, removed names) survive a power cut.
 pub fn sync_dir(path: &Path) -> Result<(), PlatformError> {
     os::sync_dir(path).map_err(|source| PlatformError::NotConfirmed { path: path.to_path_buf(), source })

@@ -23,7 +23,7 @@ mod os;
 #[path = "windows.rs"]
 mod os;
 
-pub use durable::{create_private_dir, sync_dir, write_durable};
+pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
 pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
 pub use locks::{LockFile, LockSupport, probe_locks, try_exclusive, try_shared, wait_exclusive};
 pub use termination::termination;
@@ -40,6 +40,12 @@ pub enum PlatformError {
     /// The target is a folder, or has no file name.
     #[error("cannot write {path}: it is a folder, not a file", path = .path.display())]
     NotAFile {
+        /// The target.
+        path: PathBuf,
+    },
+    /// A file that was to be new is there.
+    #[error("{path} exists already", path = .path.display())]
+    Exists {
         /// The target.
         path: PathBuf,
     },
@@ -105,6 +111,9 @@ crate::codes! {
     WRITE_FOLDER_MISSING { exit: Refused, retryable: false,
         cause: "A file was to be written into a folder that does not exist.",
         remedy: "Create the folder, or name another place." }
+    WRITE_TARGET_EXISTS { exit: Refused, retryable: false,
+        cause: "A file that was to be made is there already. It was not touched.",
+        remedy: "Move the file away, or name another place." }
     WRITE_NOT_A_FILE { exit: Refused, retryable: false,
         cause: "A file was to be written where a folder is.",
         remedy: "Move the folder away, or name another place." }
@@ -135,6 +144,7 @@ impl Coded for PlatformError {
     fn doc(&self) -> &'static CodeDoc {
         match self {
             Self::FolderMissing { .. } => &WRITE_FOLDER_MISSING,
+            Self::Exists { .. } => &WRITE_TARGET_EXISTS,
             Self::NotAFile { .. } => &WRITE_NOT_A_FILE,
             Self::Denied { .. } => &WRITE_DENIED,
             Self::NoSpace { .. } => &WRITE_NO_SPACE,
