@@ -12,6 +12,7 @@ use crate::error::{CodeDoc, Coded};
 mod durable;
 mod identity;
 mod locks;
+#[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
 pub(crate) mod processes;
 
 #[cfg(unix)]
