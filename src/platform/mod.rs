@@ -13,6 +13,7 @@ mod durable;
 mod identity;
 mod locks;
 pub mod private;
+#[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
 pub(crate) mod processes;
 mod termination;
 

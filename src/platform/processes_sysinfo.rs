@@ -9,12 +9,13 @@ use crate::platform::os;
 
 pub(super) fn find(pid: u32) -> Option<Process> {
     let id = Pid::from_u32(pid);
-    let system = read(ProcessesToUpdate::Some(&[id]), false);
-    system.process(id).map(describe)
+    read(ProcessesToUpdate::Some(&[id]), false)?.process(id).map(describe)
 }
 
 pub(super) fn all() -> Vec<Process> {
-    read(ProcessesToUpdate::All, false).processes().values().map(describe).collect()
+    read(ProcessesToUpdate::All, false)
+        .map(|system| system.processes().values().map(describe).collect())
+        .unwrap_or_default()
 }
 
 pub(super) fn children(_pid: u32) -> Option<Vec<u32>> {
@@ -23,12 +24,13 @@ pub(super) fn children(_pid: u32) -> Option<Vec<u32>> {
 
 pub(super) fn variable(pid: u32, name: &str) -> Option<OsString> {
     let id = Pid::from_u32(pid);
-    let system = read(ProcessesToUpdate::Some(&[id]), true);
+    let system = read(ProcessesToUpdate::Some(&[id]), true)?;
     system.process(id)?.environ().iter().find_map(|entry| value_of(entry, name))
 }
 
 pub(super) fn with_variable(name: &str, value: &OsStr) -> Vec<Process> {
-    read(ProcessesToUpdate::All, true)
+    let Some(system) = read(ProcessesToUpdate::All, true) else { return Vec::new() };
+    system
         .processes()
         .values()
         .filter(|p| p.environ().iter().any(|entry| value_of(entry, name).as_deref() == Some(value)))
@@ -36,14 +38,14 @@ pub(super) fn with_variable(name: &str, value: &OsStr) -> Vec<Process> {
         .collect()
 }
 
-fn read(which: ProcessesToUpdate<'_>, environment: bool) -> System {
-    let mut system = System::new();
+fn read(which: ProcessesToUpdate<'_>, environment: bool) -> Option<System> {
+    let mut system = System::new().ok()?;
     let mut kind = ProcessRefreshKind::nothing().without_tasks();
     if environment {
         kind = kind.with_environ(UpdateKind::Always);
     }
     system.refresh_processes_specifics(which, true, kind);
-    system
+    Some(system)
 }
 
 fn describe(process: &sysinfo::Process) -> Process {

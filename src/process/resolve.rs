@@ -28,6 +28,7 @@ pub fn resolve(bin: &Path, context: &Context) -> Result<Resolved, ProcessError> 
 fn resolve_unix(bin: &Path, context: &Context) -> Result<Resolved, ProcessError> {
     let path_var = context.var("PATH").unwrap_or_default();
     let found = find_unix(bin, context, path_var)?;
+    check_format(&found)?;
     let display = found.display().to_string();
     let Some(interpreter) = Interpreter::of(&found) else {
         return Ok(Resolved { program: found, prefix_args: Vec::new(), display });
@@ -137,6 +138,36 @@ impl Interpreter {
     }
 }
 
+/// The C library hands a file that the system does not know to the shell. No shell ever guesses here.
+fn check_format(program: &Path) -> Result<(), ProcessError> {
+    // ELF, Mach-O (both orders and both widths), universal Mach-O, and Windows programs, which Linux
+    // under Windows starts.
+    const KNOWN: [&[u8]; 8] = [
+        b"#!",
+        b"\x7FELF",
+        b"MZ",
+        b"\xFE\xED\xFA\xCE",
+        b"\xFE\xED\xFA\xCF",
+        b"\xCE\xFA\xED\xFE",
+        b"\xCF\xFA\xED\xFE",
+        b"\xCA\xFE\xBA\xBE",
+    ];
+    let mut head = Vec::new();
+    // A program may be executable and still not readable: then the system decides.
+    let readable = File::open(program).and_then(|file| file.take(4).read_to_end(&mut head));
+    if readable.is_err() || KNOWN.iter().any(|magic| head.starts_with(magic)) {
+        return Ok(());
+    }
+    Err(bad_format(program))
+}
+
+fn bad_format(program: &Path) -> ProcessError {
+    ProcessError::ProgramNotExecutable {
+        program: program.to_path_buf(),
+        reason: "it is neither a program for this machine nor a script with a `#!` line".into(),
+    }
+}
+
 /// What can be known before a start, and would otherwise show as a puzzling exit code.
 pub(super) fn check_startable(program: &Program) -> Result<(), ProcessError> {
     if !program.program.is_absolute() {
@@ -151,6 +182,9 @@ pub(super) fn check_startable(program: &Program) -> Result<(), ProcessError> {
             path: program.program.display().to_string(),
             reason: "only cmd.exe can run it".into(),
         });
+    }
+    if cfg!(unix) && is_executable(&program.program) {
+        check_format(&program.program)?;
     }
     if cfg!(unix)
         && let Some(Interpreter::OnPath { name, .. }) = Interpreter::of(&program.program)
@@ -195,10 +229,7 @@ pub(super) fn explain_spawn_error(program: &Program, source: io::Error) -> Proce
             }
         }
         io::ErrorKind::PermissionDenied => not_startable(&path),
-        _ if is_bad_format(&source) => ProcessError::ProgramNotExecutable {
-            program: path,
-            reason: "it is neither a program for this machine nor a script with a `#!` line".into(),
-        },
+        _ if is_bad_format(&source) => bad_format(&path),
         _ => ProcessError::SpawnFailed { program: path, source },
     }
 }
@@ -323,6 +354,13 @@ mod tests {
         assert_eq!(found.program, node);
         assert_eq!(found.prefix_args, [OsString::from("--flag"), script.clone().into_os_string()]);
         assert_eq!(found.display, script.display().to_string());
+    }
+
+    #[test]
+    fn a_file_of_no_known_format_is_not_given_to_a_shell() {
+        let world = tempfile::tempdir().unwrap();
+        let file = file(&world.path().join("cli"), "echo hello\n", 0o755);
+        assert_eq!(code(resolve(&file, &context(world.path(), "/bin"))), "PROGRAM_NOT_EXECUTABLE");
     }
 
     #[test]

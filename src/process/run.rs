@@ -518,3 +518,7 @@ fn write_prompt(mut pipe: ChildStdin, prompt: Vec<u8>) -> io::Result<()> {
 #[cfg(all(test, unix))]
 #[path = "run_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "run_portable_tests.rs"]
+mod portable_tests;

@@ -631,6 +631,7 @@ fn the_root_dies_with_its_supervisor_and_strays_are_found_by_their_mark() {
     assert!(end_leftovers(&turn).is_empty(), "nothing to do is fine too");
 }
 
+#[cfg(target_os = "linux")]
 fn wait_for(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
