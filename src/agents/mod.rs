@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::AgentConfig;
-use crate::policy::{AgentId, Sandbox};
+use crate::policy::{self, AgentId, Sandbox};
 use crate::process::PoliteStop;
 
 /// What a backend can do. Field names are part of the MCP contract.
@@ -290,15 +290,12 @@ pub fn require(id: AgentId) -> Result<&'static dyn Agent, AgentError> {
     agent(id).ok_or(AgentError::NotAvailable(id))
 }
 
-/// Whether a text can be a model name: a letter or digit, then at most 127 letters, digits and
-/// `. _ : / @ [ ] -`. It can then be neither an option nor several arguments.
+/// Refuses what cannot be a model name; see [`policy::is_model_name`].
 ///
 /// # Errors
 /// [`AgentError::ModelRefused`] if it cannot.
 pub fn check_model(model: &str) -> Result<(), AgentError> {
-    let first = model.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let rest = model.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/@[]-".contains(&byte));
-    if first && rest && model.len() <= 128 {
+    if policy::is_model_name(model) {
         return Ok(());
     }
     Err(AgentError::ModelRefused(redaction::clip(model, 64)))

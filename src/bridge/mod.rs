@@ -5,6 +5,8 @@
 
 pub mod catalogue;
 pub mod context_block;
+mod continuity;
+mod ending;
 pub mod errors;
 pub mod health;
 pub mod plan;
@@ -19,7 +21,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::watch;
 
@@ -27,6 +29,7 @@ pub use errors::BridgeError;
 pub use plan::{TurnPlan, TurnRequest};
 pub use view::{TurnView, WaitedTurn};
 
+use crate::agents::redaction;
 use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -49,7 +52,7 @@ pub struct Bridge {
 struct Inner {
     context: Context,
     config: Config,
-    store: Mutex<Option<Store>>,
+    store: Mutex<Option<Arc<Store>>>,
     live: Mutex<HashMap<String, LiveTurn>>,
     health: HealthCache,
 }
@@ -131,16 +134,20 @@ impl Bridge {
     ) -> Result<T> {
         let bridge = self.clone();
         blocking(move || {
-            let mut slot = lock(&bridge.inner.store);
-            if slot.is_none() {
-                *slot = Some(Store::open(&bridge.inner.config.state_dir, bridge.inner.context.clock)?);
-            }
-            match slot.as_ref() {
-                Some(store) => work(store),
-                None => Err(BridgeError::Supervisor("the store is not open".into()).into()),
-            }
+            let store = bridge.store()?;
+            work(&store)
         })
         .await
+    }
+
+    fn store(&self) -> Result<Arc<Store>> {
+        let mut slot = lock(&self.inner.store);
+        if let Some(store) = slot.as_ref() {
+            return Ok(Arc::clone(store));
+        }
+        let store = Arc::new(Store::open(&self.inner.config.state_dir, self.inner.context.clock)?);
+        *slot = Some(Arc::clone(&store));
+        Ok(store)
     }
 
     /// Plans and starts a turn. Returns when its record exists, not when it ends.
@@ -219,7 +226,7 @@ impl Bridge {
             .current_dir(&config.state_dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(Stdio::piped());
         process::detach_from_host(command.as_std_mut());
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
@@ -250,7 +257,8 @@ impl Bridge {
             }
             _ => {
                 let status = child.wait().await.map_err(|e| failed(e.to_string()))?;
-                return Err(failed(format!("it ended with {status} before it started the turn")));
+                let said = last_words(child.stderr.take()).await;
+                return Err(failed(format!("it ended with {status} before it started the turn{said}")));
             }
         };
         let (sender, progress) = watch::channel(Progress::default());
@@ -366,6 +374,15 @@ impl Bridge {
         let asked = matches!(request, CancelRequest::Requested);
         Ok((asked, self.wait(turn_id, limit, |_, _| ()).await?))
     }
+}
+
+/// What a supervisor that is gone left on its standard error.
+async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> String {
+    let Some(stderr) = stderr else { return String::new() };
+    let mut bytes = Vec::new();
+    let _ = stderr.take(4096).read_to_end(&mut bytes).await;
+    let said = redaction::one_line(&String::from_utf8_lossy(&bytes), 500);
+    if said.is_empty() { said } else { format!(": {said}") }
 }
 
 /// Runs blocking work off the event loop.

@@ -8,19 +8,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::errors::{self, BridgeError};
-use super::run_spec::{RunEvent, RunSpec, Unrecorded};
-use super::usage::{self, TurnUsage};
+use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
+use super::errors::BridgeError;
+use super::run_spec::{RunEvent, RunSpec};
 use super::{plan, reconcile};
-use crate::agents::{self, Agent, Outcome, RunEnd, Verdict, redaction};
+use crate::agents::{self, Agent, RunEnd, redaction};
 use crate::config::OnDisconnect;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::platform::{self, LockFile};
-use crate::process::{self, Limits, Program, Report, RunIo, Stopped};
+use crate::process::{self, Limits, Program, Report, RunIo};
 use crate::store::{
-    Attempt, Begin, BlobKind, NativeSession, Store, StoreError, TurnEnd, TurnFilter, TurnState,
-    session_lock_path, start_lock_path,
+    Attempt, Begin, BlobKind, Store, StoreError, TurnFilter, TurnState, session_lock_path, start_lock_path,
 };
 
 /// How often another process's cancel request is looked for.
@@ -29,8 +28,6 @@ const CANCEL_POLL: Duration = Duration::from_millis(100);
 const ACTIVITY_SPACING: Duration = Duration::from_millis(500);
 /// Longest event line.
 const MAX_LINE: usize = 16 << 20;
-/// Answer bytes sent back when the store cannot take them.
-const UNRECORDED_ANSWER: usize = 256 << 10;
 
 /// Reads a [`RunSpec`] from standard input, runs it, and reports on standard output.
 pub fn main(context: &Context) -> Result<()> {
@@ -113,8 +110,8 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         }
         Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
-    let ended = run_worker(context, spec, &store, agent, &program, gone, events);
-    record(spec, &store, ended, events);
+    let ended = run_worker(spec, &store, agent, &program, gone, events);
+    events.send(&record(spec, &store, ended));
     Ok(())
 }
 
@@ -159,15 +156,7 @@ fn running_turn(store: &Store, spec: &RunSpec) -> String {
     running.map_or_else(|| "(just ended)".to_owned(), |turn| turn.id)
 }
 
-/// What a run came to, before it is written down.
-struct Ended {
-    verdict: Verdict,
-    code: Option<&'static str>,
-    report: Report,
-}
-
 fn run_worker(
-    context: &Context,
     spec: &RunSpec,
     store: &Store,
     agent: &dyn Agent,
@@ -238,7 +227,7 @@ fn run_worker(
                 stdout_bytes: report.stdout_bytes,
             };
             let verdict = parser.map_or_else(|| no_verdict("no parser"), |parser| parser.finish(&end));
-            let (verdict, code) = judge(verdict, &report, context);
+            let (verdict, code) = judge(verdict, &report);
             Ended { verdict: clean(verdict, &secrets), code, report }
         }
         Err(error) => {
@@ -248,156 +237,6 @@ fn run_worker(
             verdict.meta = json!({ "hint": error.hint() });
             Ended { verdict: clean(verdict, &secrets), code: Some(code), report: Report::default() }
         }
-    }
-}
-
-/// Values in the worker's environment whose names say that they are secret.
-fn secret_values(program: &Program) -> Vec<String> {
-    let marks = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
-    program
-        .env
-        .iter()
-        .filter(|(name, _)| {
-            let name = name.to_string_lossy().to_ascii_uppercase();
-            marks.iter().any(|mark| name.contains(mark))
-        })
-        .map(|(_, value)| value.to_string_lossy().into_owned())
-        .filter(|value| value.len() >= 8)
-        .collect()
-}
-
-fn no_verdict(detail: &str) -> Verdict {
-    Verdict {
-        outcome: Outcome::WorkerError,
-        answer: String::new(),
-        detail: Some(detail.to_owned()),
-        native_id: None,
-        usage: agents::UsageReport::default(),
-        cli_version: None,
-        meta: json!({}),
-    }
-}
-
-/// Our own ends outrank what the streams say, but keep the text and the ids they proved.
-fn judge(mut verdict: Verdict, report: &Report, _context: &Context) -> (Verdict, Option<&'static str>) {
-    let Some(stopped) = &report.stopped else {
-        if verdict.meta["resumeUnknown"] == json!(true) {
-            return (verdict, Some(errors::NATIVE_SESSION_LOST.code));
-        }
-        return (verdict, None);
-    };
-    let (outcome, code, detail) = match stopped {
-        Stopped::Cancelled(reason) => {
-            (Outcome::Cancelled, &errors::TURN_CANCELLED, format!("cancelled: {reason}"))
-        }
-        Stopped::StartDeadline(limit) => (
-            Outcome::Timeout,
-            &errors::TURN_START_DEADLINE,
-            format!("no output at all within the start deadline of {} s", limit.as_secs_f64()),
-        ),
-        Stopped::IdleDeadline(limit) => (
-            Outcome::Timeout,
-            &errors::TURN_IDLE_DEADLINE,
-            format!("silent for longer than the idle deadline of {} s", limit.as_secs_f64()),
-        ),
-        Stopped::RunDeadline(limit) => (
-            Outcome::Timeout,
-            &errors::TURN_RUN_DEADLINE,
-            format!("not finished within the run deadline of {} s", limit.as_secs_f64()),
-        ),
-        Stopped::LineTooLong(limit) => (
-            Outcome::WorkerError,
-            &errors::OUTPUT_LINE_TOO_LONG,
-            format!("one line of output was longer than {limit} bytes"),
-        ),
-        Stopped::OutputTooLarge(limit) => {
-            (Outcome::WorkerError, &errors::OUTPUT_TOO_LARGE, format!("more output than {limit} bytes"))
-        }
-        // The parser itself saw what ended the run, so its verdict stands.
-        Stopped::Fatal(_) => return (verdict, None),
-    };
-    verdict.outcome = outcome;
-    verdict.detail = Some(detail);
-    (verdict, Some(code.code))
-}
-
-/// Known secret values and secret shapes leave no trace in what is recorded about a turn. The
-/// answer keeps its text but for the very values that we handed to the worker.
-fn clean(mut verdict: Verdict, secrets: &[&str]) -> Verdict {
-    verdict.answer = redaction::mask_values(&verdict.answer, secrets);
-    verdict.detail = verdict.detail.map(|detail| redaction::redact_values(&detail, secrets));
-    verdict
-}
-
-fn record(spec: &RunSpec, store: &Store, ended: Ended, events: &mut Events) {
-    let Ended { verdict, code, report } = ended;
-    let turn = &spec.turn;
-    let resumed = turn.resume.is_some() && turn.resume == verdict.native_id;
-    let used = usage::turn_usage(&verdict.usage, resumed, spec.totals);
-    let mut meta = verdict.meta;
-    if let Some(version) = &verdict.cli_version {
-        meta["cliVersion"] = json!(version);
-    }
-    if !report.survivors.is_empty() {
-        meta["survivingProcesses"] = json!(report.survivors);
-    }
-    if report.drain_cut {
-        meta["outputCutAfterExit"] = json!(true);
-    }
-    let answer_written = store.blobs().write_answer(&turn.id, &verdict.answer);
-    let failed_capture = report.capture_error.clone();
-    let end = TurnEnd {
-        outcome: verdict.outcome,
-        detail: verdict.detail,
-        code: code.map(str::to_owned),
-        exit_code: report.exit_code,
-        signal: report.signal,
-        duration_ms: u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
-        answer_bytes: verdict.answer.len() as u64,
-        stderr_bytes: report.stderr_bytes,
-        native_id: verdict.native_id.clone(),
-        tokens: used.tokens,
-        cost_usd: used.cost_usd,
-        meta,
-    };
-    let native = verdict.native_id.map(|id| native_session(spec, id, &used));
-    let written = match answer_written {
-        Ok(_) => store.finish_turn(&turn.id, &end, native.as_ref()),
-        Err(error) => Err(error),
-    };
-    if code == Some(errors::NATIVE_SESSION_LOST.code)
-        && let Some(lost) = &turn.resume
-    {
-        let _ = store.forget_native_session(turn.agent, lost);
-    }
-    let (revision, unrecorded) = match written {
-        Ok(revision) => (Some(revision), None),
-        Err(error) => {
-            let reason = failed_capture.unwrap_or_else(|| error.to_string());
-            // Try to leave at least the outcome behind; the answer goes to whoever waits.
-            let bare = TurnEnd { answer_bytes: 0, ..end.clone() };
-            let revision = store.finish_turn(&turn.id, &bare, native.as_ref()).ok();
-            let cut = verdict.answer.floor_char_boundary(UNRECORDED_ANSWER);
-            (revision, Some(Unrecorded { reason, answer: verdict.answer[..cut].to_owned() }))
-        }
-    };
-    events.send(&RunEvent::Finished { end: Box::new(end), revision, unrecorded });
-}
-
-/// The policy is that of the run which returned the id, and of no other.
-fn native_session(spec: &RunSpec, id: String, used: &TurnUsage) -> NativeSession {
-    let turn = &spec.turn;
-    NativeSession {
-        id,
-        agent: turn.agent,
-        session_id: turn.session_id.clone(),
-        cwd: turn.cwd.clone(),
-        sandbox: turn.sandbox,
-        model: turn.model.clone(),
-        // The store sets the index of the turn that is being finished.
-        last_seen_turn: 0,
-        token_total: used.token_total,
-        cost_total: used.cost_total,
     }
 }
 

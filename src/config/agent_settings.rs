@@ -9,9 +9,8 @@ use super::effective::Builder;
 use super::error::{CONFIG_INVALID_VALUE, CONFIG_MISSING_KEY};
 use super::paths::expand;
 use super::schema::AgentSection;
-use crate::agents::{self, mock_program::SCRIPT_VARIABLE};
-use crate::policy::{AgentId, Sandbox};
-use crate::process::denied_extra_env;
+use crate::policy::{self, AgentId, Sandbox};
+use crate::process::{STAND_IN_SCRIPT_VAR, denied_extra_env};
 
 /// codex and claude are on when they are found; any other agent must be switched on.
 pub(super) fn on_by_default(id: AgentId) -> bool {
@@ -27,7 +26,7 @@ impl Builder<'_> {
         }
         let bin = section.bin.as_deref().map_or_else(|| id.to_string(), |bin| self.bin(&key("bin"), bin));
         if let Some(model) = &section.default_model
-            && agents::check_model(model).is_err()
+            && !policy::is_model_name(model)
         {
             self.invalid(&key("defaultModel"), MODEL_EXPECTED);
         }
@@ -191,7 +190,7 @@ fn is_variable_name(name: &str) -> bool {
 
 /// Variables that decide which code runs. The stand-in's script is the one of ours that a config may set.
 fn is_denied(name: &str) -> bool {
-    name != SCRIPT_VARIABLE && denied_extra_env(name)
+    name != STAND_IN_SCRIPT_VAR && denied_extra_env(name)
 }
 
 fn has_prefix(name: &str, prefix: &str) -> bool {

@@ -210,6 +210,10 @@ const NETWORK: &[&str] = &[
     "NODE_EXTRA_CA_CERTS",
 ];
 
+/// Names the script of the scripted agent. The one variable of ours that a config may set for an agent: it
+/// turns this program, started as that agent, into the agent's stand-in.
+pub const STAND_IN_SCRIPT_VAR: &str = "AGENT_BRIDGE_MOCK_SCRIPT";
+
 /// The environment of a worker: the allowlisted names, then those in `pass`, as far as they are set
 /// here, then `set` over both. Host markers never come from here, listed or not.
 pub fn worker_environment(

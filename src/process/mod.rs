@@ -29,7 +29,9 @@ mod os;
 pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
 pub use depth::{DEPTH_VAR, current_depth};
 pub use detach::detach_from_host;
-pub use environment::{absent_network_variables, denied_extra_env, network_variables, worker_environment};
+pub use environment::{
+    STAND_IN_SCRIPT_VAR, absent_network_variables, denied_extra_env, network_variables, worker_environment,
+};
 pub use error::{CODES, ProcessError};
 pub use resolve::{Resolved, resolve};
 pub use run::{Captured, RunIo, TURN_VAR, capture, claim_all_children, end_leftovers, run};

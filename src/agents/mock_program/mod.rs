@@ -28,7 +28,7 @@ use invocation::Invocation;
 use script::{Script, StdinMode};
 
 /// Variable that names the script when the argument list does not.
-pub const SCRIPT_VARIABLE: &str = "AGENT_BRIDGE_MOCK_SCRIPT";
+pub use crate::process::STAND_IN_SCRIPT_VAR as SCRIPT_VARIABLE;
 
 /// Exit code of a script that cannot be followed.
 const BROKEN_SCRIPT: i32 = 70;
