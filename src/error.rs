@@ -85,7 +85,7 @@ pub struct Error {
     doc: &'static CodeDoc,
     message: String,
     hint: String,
-    details: Option<Value>,
+    details: Option<Box<Value>>,
 }
 
 impl<E: Coded> From<E> for Error {
@@ -110,7 +110,7 @@ impl Error {
     /// Attaches machine-readable facts (for instance the id of the turn that holds a session).
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
@@ -153,7 +153,7 @@ impl Error {
             "retryable": self.doc.retryable,
         });
         if let Some(details) = &self.details {
-            value["details"] = details.clone();
+            value["details"] = details.as_ref().clone();
         }
         value
     }
@@ -167,3 +167,19 @@ impl fmt::Display for Error {
 
 /// Shorthand used at the edges.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+// What the front doors themselves refuse.
+codes! {
+    INVALID_ARGUMENT { exit: Usage, retryable: false,
+        cause: "A tool argument is missing, unknown, or of the wrong type or range.",
+        remedy: "Compare the arguments with the tool's input schema; the message names the argument." }
+    UNKNOWN_TOOL { exit: Usage, retryable: false,
+        cause: "No tool of that name is offered; it may belong to a tool group that is switched off.",
+        remedy: "Call tools/list to see the tools; `toolsets` in the config file selects the groups." }
+    INTERNAL_ERROR { exit: Unexpected, retryable: true,
+        cause: "A defect in agent-bridge: a request handler panicked.",
+        remedy: "Try again; if it repeats, report it with the output of `agent-bridge doctor --json`." }
+    SERVER_BUSY { exit: RetryLater, retryable: true,
+        cause: "Too many calls are waiting on this connection at once.",
+        remedy: "Wait for some of them to finish, then call again." }
+}

@@ -4,9 +4,14 @@
 //! (`agents`, `store`, `policy`, `config`) → ground (`process`, `platform`).
 
 pub mod agents;
+pub mod bridge;
+pub mod cli;
 pub mod config;
 pub mod context;
+pub mod doctor;
 pub mod error;
+pub mod mcp;
+pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod store;

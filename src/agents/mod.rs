@@ -1,7 +1,21 @@
 //! The backends: how each CLI is started, how its output is read, what its failures mean.
 //!
 //! An adapter is pure: it turns a request into argv and bytes into a verdict. It never starts a
-//! process, opens a file or looks at the clock, so recorded streams test it completely.
+//! process, opens a file or looks at the clock, so recorded streams test it completely. The one
+//! exception is [`mock_program`], the worker side of the built-in scripted agent.
+
+mod arguments;
+mod bounded;
+mod claude;
+mod codex;
+mod error;
+mod evidence;
+mod mock;
+pub mod mock_program;
+pub mod redaction;
+mod verdicts;
+
+pub use error::{AgentError, CODES};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::AgentConfig;
-use crate::policy::{AgentId, Sandbox};
+use crate::policy::{self, AgentId, Sandbox};
 use crate::process::PoliteStop;
 
 /// What a backend can do. Field names are part of the MCP contract.
@@ -232,8 +246,8 @@ pub trait Agent: Send + Sync {
     }
     /// Arguments and environment of a turn, or why there can be none.
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, AgentError>;
-    /// A parser for one run.
-    fn parser(&self, request: &LaunchRequest<'_>) -> Box<dyn StreamParser>;
+    /// A parser for one run; `resume` is the provider session that it was asked to resume.
+    fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser>;
     /// Arguments that print the version.
     fn version_args(&self) -> Vec<String> {
         vec!["--version".into()]
@@ -248,12 +262,67 @@ pub trait Agent: Send + Sync {
     fn login_command(&self) -> &'static str;
     /// Whether a provider session id has the right shape to be resumed.
     fn accepts_native_id(&self, id: &str) -> bool;
+    /// Names that its probes need from the server's environment, as its runs do.
+    fn home_variables(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// How to ask for an end.
     fn polite_stop(&self) -> PoliteStop {
         PoliteStop::TerminateGroup
     }
 }
 
-/// Why a turn cannot be given to an agent.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {}
+/// Every agent of this build, in listing order.
+pub fn registry() -> &'static [&'static dyn Agent] {
+    &[&codex::Codex, &claude::Claude, &mock::Mock]
+}
+
+/// The adapter of an agent, if this build has one.
+pub fn agent(id: AgentId) -> Option<&'static dyn Agent> {
+    registry().iter().copied().find(|agent| agent.id() == id)
+}
+
+/// Like [`agent`], with the error a caller should see.
+///
+/// # Errors
+/// [`AgentError::NotAvailable`] if this build has no adapter for it.
+pub fn require(id: AgentId) -> Result<&'static dyn Agent, AgentError> {
+    agent(id).ok_or(AgentError::NotAvailable(id))
+}
+
+/// Refuses what cannot be a model name; see [`policy::is_model_name`].
+///
+/// # Errors
+/// [`AgentError::ModelRefused`] if it cannot.
+pub fn check_model(model: &str) -> Result<(), AgentError> {
+    if policy::is_model_name(model) {
+        return Ok(());
+    }
+    Err(AgentError::ModelRefused(redaction::clip(model, 64)))
+}
+
+/// What every adapter checks again before it builds arguments, so that no caller can forget it.
+fn check_request(agent: &dyn Agent, request: &LaunchRequest<'_>) -> Result<(), AgentError> {
+    if let Some(model) = request.model {
+        check_model(model)?;
+    }
+    match request.resume {
+        Some(id) if !agent.accepts_native_id(id) => {
+            Err(AgentError::ResumeIdRefused { agent: agent.id(), id: redaction::clip(id, 64) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Variables from the settings; strict turns get none.
+fn extra_env(request: &LaunchRequest<'_>) -> BTreeMap<String, String> {
+    if request.strict { BTreeMap::new() } else { request.settings.extra_env.clone() }
+}
+
+/// A path as an argument.
+fn path_text(path: &Path) -> Result<&str, AgentError> {
+    path.to_str().ok_or_else(|| AgentError::PathNotText(path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,40 @@
 //! `schema` is the file as written; [`Config`] is the effective result: defaults applied, home
 //! expanded, roots canonical, illegal combinations impossible.
 
+mod agent_settings;
+mod bundle;
+mod document;
+mod draft;
+mod effective;
+mod error;
+mod explain;
+mod load;
+mod paths;
 mod schema;
+mod schema_json;
+mod select;
+mod shape;
+#[cfg(test)]
+pub(crate) mod tests;
+mod write;
 
+pub use draft::{Draft, acceptable_root};
+pub use error::{
+    CODES, CONFIG_BUNDLE_ENV_INVALID, CONFIG_EXISTS, CONFIG_INVALID_JSON, CONFIG_INVALID_VALUE,
+    CONFIG_MISSING_KEY, CONFIG_NOT_FOUND, CONFIG_ROOT_MISSING, CONFIG_ROOT_TOO_WIDE,
+    CONFIG_STATE_DIR_REQUIRED, CONFIG_STATE_DIR_UNSAFE, CONFIG_UNKNOWN_KEY, CONFIG_UNREADABLE,
+    CONFIG_WRITE_FAILED, ConfigError, Problem,
+};
+pub use explain::{Explained, OriginOf, explain};
+pub use load::{CheckReport, MAX_FILE_BYTES, check, check_bytes, load};
+pub use paths::{canonical, canonical_folder, usable_home, would_be_canonical};
 pub use schema::{
     AgentSection, ConfigFile, CumulativeRemoteCost, Defaults, OnDisconnect, PolicySection, RemoteEgress,
     Toolset,
 };
+pub use schema_json::schema as json_schema;
+pub use select::{BUNDLE_PATH, CONFIG_VARIABLE, FILE_NAME, HOME_FOLDER, Selected, default_location, select};
+pub use write::write;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,7 +144,7 @@ pub struct TurnDefaults {
     pub idle_timeout: Option<Duration>,
     /// How long a blocking tool waits before it answers `still_running`.
     pub wait: Duration,
-    /// Before ceilings.
+    /// Already lowered to the global ceiling; an agent's own ceiling may lower it further.
     pub sandbox: Sandbox,
     /// Canonical, inside the allowed roots.
     pub cwd: Option<PathBuf>,

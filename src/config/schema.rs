@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::policy::{DataClass, Sandbox};
+use crate::policy::{AgentId, DataClass, Sandbox};
 
 /// An agent-bridge config file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -19,12 +19,13 @@ pub struct ConfigFile {
     #[serde(rename = "_notes", skip_serializing_if = "Option::is_none")]
     pub notes: Option<Value>,
     /// Folders in which agents may work. At least one.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), inner(length(min = 1)))]
     pub allowed_roots: Vec<String>,
     /// Settings of each agent, merged over the defaults. codex and claude are on when installed;
     /// any other agent is off unless `enabled` is true.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub agents: BTreeMap<String, AgentSection>,
+    #[schemars(extend("propertyNames" = {"enum": AgentId::ALL.map(AgentId::as_str)}))]
+    pub agents: BTreeMap<AgentId, AgentSection>,
     /// What a turn gets when the caller does not say.
     #[serde(default)]
     pub defaults: Defaults,
@@ -49,6 +50,7 @@ pub struct ConfigFile {
     pub session_lock_stale_ms: Option<u32>,
     /// Tool groups that `serve` offers (default: all).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub toolsets: Option<Vec<Toolset>>,
     /// How many delegations may be nested (default 1: workers cannot delegate).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,10 +190,10 @@ pub struct RemoteEgress {
     /// Agents that may be used.
     #[serde(default)]
     #[schemars(length(max = 32))]
-    pub allowed_agents: Vec<String>,
+    pub allowed_agents: Vec<AgentId>,
     /// Folders whose content may leave; inside `allowedRoots`.
     #[serde(default)]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), inner(length(min = 1)))]
     pub allowed_roots: Vec<String>,
     /// Data classes that may leave.
     #[serde(default)]
@@ -204,6 +206,7 @@ pub struct RemoteEgress {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CumulativeRemoteCost {
     /// Only `USD`.
+    #[schemars(extend("const" = "USD"))]
     pub currency: String,
     /// The limit, in cents.
     #[schemars(range(min = 1, max = 100_000_000_000_u64))]

@@ -1,8 +1,10 @@
 //! What a turn may do. Pure functions over values: no file, no clock, no environment.
 
+mod model;
 mod roots;
 mod sandbox;
 
+pub use model::is_model_name;
 pub use roots::{RootError, contains, find_root};
 pub use sandbox::{Asked, SandboxDecision, decide_sandbox};
 

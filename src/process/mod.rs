@@ -8,6 +8,35 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod command_line;
+mod depth;
+mod detach;
+mod environment;
+mod error;
+mod resolve;
+mod run;
+mod stream;
+mod text;
+mod windows_shim;
+
+#[cfg(unix)]
+#[path = "unix.rs"]
+mod os;
+#[cfg(windows)]
+#[path = "windows.rs"]
+mod os;
+
+pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
+pub use depth::{DEPTH_VAR, current_depth};
+pub use detach::detach_from_host;
+pub use environment::{
+    STAND_IN_SCRIPT_VAR, absent_network_variables, denied_extra_env, network_variables, worker_environment,
+};
+pub use error::{CODES, ProcessError};
+pub use resolve::{Resolved, resolve};
+pub use run::{Captured, RunIo, TURN_VAR, capture, claim_all_children, end_leftovers, run};
+pub use text::readable;
+
 /// A program to start, complete: nothing is inherited but what is listed.
 #[derive(Clone, Debug)]
 pub struct Program {

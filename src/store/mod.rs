@@ -1,6 +1,36 @@
 //! What must outlive a process: sessions, turns, attempts, audit, in one SQLite database shared by
 //! many processes, and output blobs beside it.
 
+mod audit;
+mod begin;
+mod blobs;
+mod counts;
+mod database;
+mod errors;
+mod finish;
+mod ids;
+mod native;
+mod pages;
+mod rows;
+mod schema;
+mod search;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+pub use audit::AuditRow;
+pub use begin::{Attempt, Begin};
+pub use blobs::{BlobKind, Blobs, Page, Preview};
+pub use counts::Counts;
+pub use database::{Durability, Store};
+pub use errors::*;
+pub use finish::CancelRequest;
+pub use ids::{is_id, session_lock_path, start_lock_path};
+pub use rows::{Listed, Skipped};
+pub use search::{Hit, HitField};
+pub use turns::{TurnFilter, TurnPage};
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +49,22 @@ pub enum Continuity {
     NativeResume,
     /// The conversation is replayed as untrusted context.
     ContextReplay,
+}
+
+impl Continuity {
+    /// The name used on the wire and in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::NativeResume => "native-resume",
+            Self::ContextReplay => "context-replay",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::New, Self::NativeResume, Self::ContextReplay].into_iter().find(|it| it.as_str() == text)
+    }
 }
 
 /// A session as listed.
@@ -122,7 +168,7 @@ pub struct TurnRow {
     pub resume: Option<String>,
     /// Provider session that came back.
     pub native_id: Option<String>,
-    /// The caller's prompt.
+    /// The caller's prompt; in lists over sessions only its first 2,000 characters.
     pub prompt: String,
     /// SHA-256 of the prompt as sent.
     pub outbound_sha256: String,

@@ -1,0 +1,76 @@
+//! Why a turn cannot be given to an agent.
+
+use crate::codes;
+use crate::error::{CodeDoc, Coded};
+use crate::policy::AgentId;
+
+codes! {
+    AGENT_NOT_AVAILABLE { exit: Refused, retryable: false,
+        cause: "This build has no adapter for the agent that was named.",
+        remedy: "Run `agent-bridge doctor` to see which agents this build can use, and name one of them." }
+    AGENT_EXTRA_ARG_REFUSED { exit: Refused, retryable: false,
+        cause: "An entry of `extraArgs` would change what the agent may do, where it works, or how its output is read.",
+        remedy: "Remove the argument from `extraArgs`; use the settings `sandbox`, `cwd`, `model` and `useUserConfig` instead." }
+    AGENT_MODEL_REFUSED { exit: Refused, retryable: false,
+        cause: "The model name does not look like one: a letter or digit first, then letters, digits and `. _ : / @ [ ] -`, at most 128 characters.",
+        remedy: "Give the model name exactly as the agent's own documentation writes it." }
+    AGENT_RESUME_ID_REFUSED { exit: Refused, retryable: false,
+        cause: "The provider session id is not a UUID, so the agent might resume another conversation or start a new one.",
+        remedy: "Start a new conversation, or continue the session without a native resume." }
+    AGENT_PATH_NOT_TEXT { exit: Refused, retryable: false,
+        cause: "A folder or file name is not valid Unicode, so it cannot be passed to the agent exactly.",
+        remedy: "Use a folder or file whose name is valid Unicode." }
+}
+
+/// Why a turn cannot be given to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// No adapter.
+    #[error("{0} is not available in this build")]
+    NotAvailable(AgentId),
+    /// An extra argument that may not be passed.
+    #[error("extraArgs of {agent}: `{flag}` is refused because {reason}")]
+    ExtraArgRefused {
+        /// The agent.
+        agent: AgentId,
+        /// The flag, without any value.
+        flag: String,
+        /// What it would change.
+        reason: &'static str,
+    },
+    /// A model name outside the grammar.
+    #[error("{0:?} is not an acceptable model name")]
+    ModelRefused(String),
+    /// A provider session id of the wrong shape.
+    #[error("{agent} cannot resume {id:?}: that is not a session id of this agent")]
+    ResumeIdRefused {
+        /// The agent.
+        agent: AgentId,
+        /// The id, clipped.
+        id: String,
+    },
+    /// A path that has no exact text form.
+    #[error("{0} is not valid Unicode")]
+    PathNotText(String),
+}
+
+impl Coded for AgentError {
+    fn doc(&self) -> &'static CodeDoc {
+        match self {
+            Self::NotAvailable(_) => &AGENT_NOT_AVAILABLE,
+            Self::ExtraArgRefused { .. } => &AGENT_EXTRA_ARG_REFUSED,
+            Self::ModelRefused(_) => &AGENT_MODEL_REFUSED,
+            Self::ResumeIdRefused { .. } => &AGENT_RESUME_ID_REFUSED,
+            Self::PathNotText(_) => &AGENT_PATH_NOT_TEXT,
+        }
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Self::ExtraArgRefused { agent, flag, .. } => {
+                format!("Remove `{flag}` from agents.{agent}.extraArgs. {}", AGENT_EXTRA_ARG_REFUSED.remedy)
+            }
+            _ => self.doc().remedy.to_owned(),
+        }
+    }
+}

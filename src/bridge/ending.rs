@@ -1,0 +1,171 @@
+//! The end of a run: what became of it, free of secrets, written down once.
+
+use serde_json::json;
+
+use super::errors;
+use super::run_spec::{RunEvent, RunSpec, Unrecorded};
+use super::usage::{self, TurnUsage};
+use crate::agents::{self, Outcome, Verdict, redaction};
+use crate::process::{Program, Report, Stopped};
+use crate::store::{NativeSession, Store, TurnEnd};
+
+/// Answer bytes sent back when the store cannot take them.
+const UNRECORDED_ANSWER: usize = 256 << 10;
+
+/// What a run came to, before it is written down.
+pub(super) struct Ended {
+    pub(super) verdict: Verdict,
+    pub(super) code: Option<&'static str>,
+    pub(super) report: Report,
+}
+
+/// Values in the worker's environment whose names say that they are secret.
+pub(super) fn secret_values(program: &Program) -> Vec<String> {
+    let marks = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
+    program
+        .env
+        .iter()
+        .filter(|(name, _)| {
+            let name = name.to_string_lossy().to_ascii_uppercase();
+            marks.iter().any(|mark| name.contains(mark))
+        })
+        .map(|(_, value)| value.to_string_lossy().into_owned())
+        .filter(|value| value.len() >= 8)
+        .collect()
+}
+
+pub(super) fn no_verdict(detail: &str) -> Verdict {
+    Verdict {
+        outcome: Outcome::WorkerError,
+        answer: String::new(),
+        detail: Some(detail.to_owned()),
+        native_id: None,
+        usage: agents::UsageReport::default(),
+        cli_version: None,
+        meta: json!({}),
+    }
+}
+
+/// Our own ends outrank what the streams say, but keep the text and the ids they proved.
+pub(super) fn judge(mut verdict: Verdict, report: &Report) -> (Verdict, Option<&'static str>) {
+    let Some(stopped) = &report.stopped else {
+        if verdict.meta["resumeUnknown"] == json!(true) {
+            return (verdict, Some(errors::NATIVE_SESSION_LOST.code));
+        }
+        return (verdict, None);
+    };
+    let (outcome, code, detail) = match stopped {
+        Stopped::Cancelled(reason) => {
+            (Outcome::Cancelled, &errors::TURN_CANCELLED, format!("cancelled: {reason}"))
+        }
+        Stopped::StartDeadline(limit) => (
+            Outcome::Timeout,
+            &errors::TURN_START_DEADLINE,
+            format!("no output at all within the start deadline of {} s", limit.as_secs_f64()),
+        ),
+        Stopped::IdleDeadline(limit) => (
+            Outcome::Timeout,
+            &errors::TURN_IDLE_DEADLINE,
+            format!("silent for longer than the idle deadline of {} s", limit.as_secs_f64()),
+        ),
+        Stopped::RunDeadline(limit) => (
+            Outcome::Timeout,
+            &errors::TURN_RUN_DEADLINE,
+            format!("not finished within the run deadline of {} s", limit.as_secs_f64()),
+        ),
+        Stopped::LineTooLong(limit) => (
+            Outcome::WorkerError,
+            &errors::OUTPUT_LINE_TOO_LONG,
+            format!("one line of output was longer than {limit} bytes"),
+        ),
+        Stopped::OutputTooLarge(limit) => {
+            (Outcome::WorkerError, &errors::OUTPUT_TOO_LARGE, format!("more output than {limit} bytes"))
+        }
+        // The parser itself saw what ended the run, so its verdict stands.
+        Stopped::Fatal(_) => return (verdict, None),
+    };
+    verdict.outcome = outcome;
+    verdict.detail = Some(detail);
+    (verdict, Some(code.code))
+}
+
+/// Known secret values and secret shapes leave no trace in what is recorded about a turn. The
+/// answer keeps its text but for the very values that we handed to the worker.
+pub(super) fn clean(mut verdict: Verdict, secrets: &[&str]) -> Verdict {
+    verdict.answer = redaction::mask_values(&verdict.answer, secrets);
+    verdict.detail = verdict.detail.map(|detail| redaction::redact_values(&detail, secrets));
+    verdict
+}
+
+/// Writes the end down and returns the last event.
+pub(super) fn record(spec: &RunSpec, store: &Store, ended: Ended) -> RunEvent {
+    let Ended { verdict, code, report } = ended;
+    let turn = &spec.turn;
+    let resumed = turn.resume.is_some() && turn.resume == verdict.native_id;
+    let used = usage::turn_usage(&verdict.usage, resumed, spec.totals);
+    let mut meta = verdict.meta;
+    if let Some(version) = &verdict.cli_version {
+        meta["cliVersion"] = json!(version);
+    }
+    if !report.survivors.is_empty() {
+        meta["survivingProcesses"] = json!(report.survivors);
+    }
+    if report.drain_cut {
+        meta["outputCutAfterExit"] = json!(true);
+    }
+    let answer_written = store.blobs().write_answer(&turn.id, &verdict.answer);
+    let failed_capture = report.capture_error.clone();
+    let end = TurnEnd {
+        outcome: verdict.outcome,
+        detail: verdict.detail,
+        code: code.map(str::to_owned),
+        exit_code: report.exit_code,
+        signal: report.signal,
+        duration_ms: u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
+        answer_bytes: verdict.answer.len() as u64,
+        stderr_bytes: report.stderr_bytes,
+        native_id: verdict.native_id.clone(),
+        tokens: used.tokens,
+        cost_usd: used.cost_usd,
+        meta,
+    };
+    let native = verdict.native_id.map(|id| native_session(spec, id, &used));
+    let written = match answer_written {
+        Ok(_) => store.finish_turn(&turn.id, &end, native.as_ref()),
+        Err(error) => Err(error),
+    };
+    if code == Some(errors::NATIVE_SESSION_LOST.code)
+        && let Some(lost) = &turn.resume
+    {
+        let _ = store.forget_native_session(turn.agent, lost);
+    }
+    let (revision, unrecorded) = match written {
+        Ok(revision) => (Some(revision), None),
+        Err(error) => {
+            let reason = failed_capture.unwrap_or_else(|| error.to_string());
+            // Try to leave at least the outcome behind; the answer goes to whoever waits.
+            let bare = TurnEnd { answer_bytes: 0, ..end.clone() };
+            let revision = store.finish_turn(&turn.id, &bare, native.as_ref()).ok();
+            let cut = verdict.answer.floor_char_boundary(UNRECORDED_ANSWER);
+            (revision, Some(Unrecorded { reason, answer: verdict.answer[..cut].to_owned() }))
+        }
+    };
+    RunEvent::Finished { end: Box::new(end), revision, unrecorded }
+}
+
+/// The policy is that of the run which returned the id, and of no other.
+fn native_session(spec: &RunSpec, id: String, used: &TurnUsage) -> NativeSession {
+    let turn = &spec.turn;
+    NativeSession {
+        id,
+        agent: turn.agent,
+        session_id: turn.session_id.clone(),
+        cwd: turn.cwd.clone(),
+        sandbox: turn.sandbox,
+        model: turn.model.clone(),
+        // The store sets the index of the turn that is being finished.
+        last_seen_turn: 0,
+        token_total: used.token_total,
+        cost_total: used.cost_total,
+    }
+}

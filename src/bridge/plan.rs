@@ -1,0 +1,338 @@
+//! From a request to a [`TurnPlan`]: who runs, where, with what authority, joined to what.
+//!
+//! Planning reads the config and the store and writes nothing, so a preview and a run can use the
+//! very same plan.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::continuity::{Joined, join};
+use super::errors::BridgeError;
+use super::usage::KnownTotals;
+use crate::agents::{self, Agent, LaunchRequest, Outcome};
+use crate::config::{AgentConfig, Config, OnDisconnect};
+use crate::context::Context;
+use crate::error::Result;
+use crate::policy::{self, AgentId, Asked, Sandbox, SandboxDecision};
+use crate::process::{DEPTH_VAR, current_depth};
+use crate::store::{NewTurn, SessionRow, Store, TurnFilter, TurnRow, TurnState};
+
+/// Longest prompt, in characters.
+pub const MAX_PROMPT_CHARS: usize = 1_000_000;
+/// A missing login is remembered this long, so that a retry storm starts no process.
+const LOGIN_MEMORY_MS: i64 = 10_000;
+
+/// What a caller asks for.
+#[derive(Clone, Debug, Default)]
+pub struct TurnRequest {
+    /// Backend by name; the session's last agent if left out.
+    pub agent: Option<String>,
+    /// The task.
+    pub prompt: String,
+    /// Working folder of a new session.
+    pub cwd: Option<String>,
+    /// Model to name to the backend.
+    pub model: Option<String>,
+    /// Authority, explicitly.
+    pub sandbox: Option<Sandbox>,
+    /// Hard deadline.
+    pub timeout: Option<Duration>,
+    /// Session to go on with; a new one if left out.
+    pub session_id: Option<String>,
+    /// Fails unless the session has at least one turn.
+    pub must_exist: bool,
+    /// Fails unless the session is at this revision.
+    pub expected_revision: Option<u64>,
+    /// Same key, same turn.
+    pub idempotency_key: Option<String>,
+    /// Overrides `defaults.onDisconnect`.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// Who asks, for the record.
+    pub requested_by: String,
+}
+
+/// A turn with nothing left to decide.
+#[derive(Clone, Debug)]
+pub struct TurnPlan {
+    /// The row to be written.
+    pub turn: NewTurn,
+    /// The prompt as sent, context block included.
+    pub outbound: String,
+    /// Arguments after the program.
+    pub args: Vec<String>,
+    /// Variables set for the worker.
+    pub set_env: std::collections::BTreeMap<String, String>,
+    /// Names passed on from our environment.
+    pub pass_env: Vec<String>,
+    /// Program as configured; resolved when it is started.
+    pub program: PathBuf,
+    /// Totals of the provider session that is resumed.
+    pub totals: KnownTotals,
+    /// Index of the newest turn the provider session will have seen.
+    pub on_disconnect: OnDisconnect,
+    /// The caller pinned the revision, so a changed session must not be planned again.
+    pub pinned: bool,
+}
+
+/// Resolves a request against the config and the store.
+pub fn plan(
+    context: &Context,
+    config: &Config,
+    store: Option<&Store>,
+    request: &TurnRequest,
+) -> Result<TurnPlan> {
+    let depth = current_depth(context);
+    if depth >= config.max_delegation_depth {
+        return Err(BridgeError::TooDeep { depth, limit: config.max_delegation_depth }.into());
+    }
+    let characters = request.prompt.chars().count();
+    if request.prompt.trim().is_empty() || characters > MAX_PROMPT_CHARS {
+        return Err(BridgeError::Prompt(characters).into());
+    }
+    if request.expected_revision.is_some() && request.session_id.is_none() {
+        return Err(BridgeError::RevisionWithoutSession.into());
+    }
+    let session = match (&request.session_id, store) {
+        (None, _) => None,
+        (Some(id), Some(store)) => Some(store.session(id)?),
+        (Some(id), None) => return Err(crate::store::StoreError::SessionNotFound(id.clone()).into()),
+    };
+    let last = match (&session, store) {
+        (Some(session), Some(store)) => {
+            store.turns(&session.id, session.turns.saturating_sub(1), 1)?.rows.pop()
+        }
+        _ => None,
+    };
+    if request.must_exist && last.is_none() {
+        return Err(BridgeError::NoTurns(request.session_id.clone().unwrap_or_default()).into());
+    }
+    if let (Some(expected), Some(session)) = (request.expected_revision, &session)
+        && expected != session.revision
+    {
+        return Err(crate::store::StoreError::RevisionMismatch {
+            session: session.id.clone(),
+            expected,
+            found: session.revision,
+        }
+        .into());
+    }
+
+    let (agent, settings) = select_agent(config, request.agent.as_deref(), last.as_ref())?;
+    if let Some(store) = store {
+        refuse_known_logout(context, store, agent)?;
+    }
+    let cwd = working_folder(context, config, request, session.as_ref())?;
+    let sandbox = authority(config, settings, agent.id(), request.sandbox)?;
+    let model = request.model.as_deref().or(settings.default_model.as_deref());
+    if let Some(model) = model {
+        agents::check_model(model)?;
+    }
+
+    let joined = match (&session, store) {
+        (Some(session), Some(store)) if session.turns > 0 => {
+            join(config, store, session, agent, &cwd, sandbox, model, &request.prompt)?
+        }
+        _ => Joined::fresh(&request.prompt),
+    };
+    let launch = agent.launch(&LaunchRequest {
+        cwd: &cwd,
+        sandbox,
+        model,
+        resume: joined.resume.as_deref(),
+        settings,
+        strict: false,
+    })?;
+    let mut pass_env: Vec<String> = launch.pass_env.iter().map(|name| (*name).to_owned()).collect();
+    pass_env.extend(settings.pass_env.iter().cloned());
+    let mut set_env = launch.env;
+    set_env.extend(settings.extra_env.clone());
+    set_env.insert(DEPTH_VAR.into(), (depth + 1).to_string());
+
+    let timeout = request.timeout.unwrap_or(config.defaults.timeout);
+    let turn = NewTurn {
+        id: uuid::Uuid::new_v4().to_string(),
+        session_id: session.as_ref().map_or_else(|| uuid::Uuid::new_v4().to_string(), |s| s.id.clone()),
+        new_session: session.is_none(),
+        title: title_of(&request.prompt),
+        cwd,
+        expected_revision: session.as_ref().map_or(0, |s| s.revision),
+        agent: agent.id(),
+        model: model.map(str::to_owned),
+        sandbox,
+        continuity: joined.continuity,
+        cross_agent_context: joined.cross_agent,
+        resume: joined.resume,
+        prompt: request.prompt.clone(),
+        outbound_sha256: hex(&Sha256::digest(joined.outbound.as_bytes())),
+        idempotency_key: request.idempotency_key.clone(),
+        request_sha256: request_digest(request),
+        requested_by: request.requested_by.clone(),
+        started_at: context.clock.now_ms(),
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+    };
+    Ok(TurnPlan {
+        turn,
+        outbound: joined.outbound,
+        args: launch.args,
+        set_env,
+        pass_env,
+        program: agent.program(settings, &context.exe),
+        totals: joined.totals,
+        on_disconnect: request.on_disconnect.unwrap_or(config.defaults.on_disconnect),
+        pinned: request.expected_revision.is_some(),
+    })
+}
+
+/// The named agent, or the one that had the last turn.
+fn select_agent<'c>(
+    config: &'c Config,
+    named: Option<&str>,
+    last: Option<&TurnRow>,
+) -> Result<(&'static dyn Agent, &'c AgentConfig)> {
+    let name =
+        named.map(str::to_owned).or_else(|| last.map(|turn| turn.agent.to_string())).unwrap_or_default();
+    let unknown = || {
+        let near = AgentId::ALL
+            .into_iter()
+            .map(AgentId::as_str)
+            .max_by(|a, b| strsim::jaro_winkler(a, &name).total_cmp(&strsim::jaro_winkler(b, &name)))
+            .filter(|near| strsim::jaro_winkler(near, &name) > 0.75);
+        BridgeError::AgentUnknown(name.chars().take(64).collect(), near.map(str::to_owned))
+    };
+    let id = AgentId::parse(&name).ok_or_else(unknown)?;
+    let settings = config.agents.get(&id).ok_or_else(unknown)?;
+    if !settings.enabled {
+        return Err(BridgeError::AgentDisabled(id, config.path.display().to_string()).into());
+    }
+    Ok((agents::require(id)?, settings))
+}
+
+fn refuse_known_logout(context: &Context, store: &Store, agent: &dyn Agent) -> Result<()> {
+    let newest = store.list_turns(
+        &TurnFilter { agent: Some(agent.id()), state: Some(TurnState::Finished), session: None },
+        1,
+        None,
+    )?;
+    let Some(turn) = newest.rows.first() else { return Ok(()) };
+    let Some(end) = turn.end.as_ref().filter(|end| end.outcome == Outcome::LoginRequired) else {
+        return Ok(());
+    };
+    let ended = turn.started_at.saturating_add(i64::try_from(end.duration_ms).unwrap_or(i64::MAX));
+    let age = context.clock.now_ms().saturating_sub(ended);
+    if (0..LOGIN_MEMORY_MS).contains(&age) {
+        let command = agent.login_command();
+        return Err(BridgeError::LoginRequired { agent: agent.id(), command, seconds_ago: age / 1000 }.into());
+    }
+    Ok(())
+}
+
+/// The canonical folder of the turn, inside the roots.
+fn working_folder(
+    context: &Context,
+    config: &Config,
+    request: &TurnRequest,
+    session: Option<&SessionRow>,
+) -> Result<PathBuf> {
+    let asked = match &request.cwd {
+        Some(text) => {
+            let path = context.expand(text, &context.cwd).ok_or_else(|| BridgeError::CwdInvalid {
+                path: text.clone(),
+                reason: "there is no home folder to expand `~` with".into(),
+            })?;
+            Some(canonical_folder(&path)?)
+        }
+        None => None,
+    };
+    let folder = match (session, asked) {
+        (Some(session), Some(asked)) if asked != session.cwd => {
+            return Err(BridgeError::CwdFixed {
+                session: session.cwd.display().to_string(),
+                asked: asked.display().to_string(),
+            }
+            .into());
+        }
+        (Some(session), _) => recheck_folder(&session.cwd)?,
+        (None, Some(asked)) => asked,
+        (None, None) => match &config.defaults.cwd {
+            Some(default) => recheck_folder(default)?,
+            None => return Err(BridgeError::CwdRequired.into()),
+        },
+    };
+    policy::find_root(&config.allowed_roots, &folder)
+        .map_err(|_| BridgeError::CwdOutside(folder.display().to_string()))?;
+    Ok(folder)
+}
+
+/// A path with links resolved; it must be a folder with a Unicode name.
+pub fn canonical_folder(path: &Path) -> Result<PathBuf> {
+    let invalid = |reason: String| BridgeError::CwdInvalid { path: path.display().to_string(), reason };
+    let real = crate::config::canonical(path).map_err(|error| invalid(error.to_string()))?;
+    if !real.is_dir() {
+        return Err(invalid("it is not a folder".into()).into());
+    }
+    if real.to_str().is_none() {
+        return Err(invalid("its name is not Unicode".into()).into());
+    }
+    Ok(real)
+}
+
+/// Canonicalises again and insists on the same answer: a folder that has become a link is refused.
+pub fn recheck_folder(checked: &Path) -> Result<PathBuf> {
+    let now = canonical_folder(checked)?;
+    if now == checked { Ok(now) } else { Err(BridgeError::CwdChanged(checked.display().to_string()).into()) }
+}
+
+fn authority(
+    config: &Config,
+    settings: &AgentConfig,
+    agent: AgentId,
+    asked: Option<Sandbox>,
+) -> Result<Sandbox> {
+    let ceilings = [config.sandbox_ceiling, settings.sandbox_ceiling.unwrap_or(config.sandbox_ceiling)];
+    let asked = asked.map_or(Asked::ByDefault(config.defaults.sandbox), Asked::Explicitly);
+    match policy::decide_sandbox(asked, &ceilings) {
+        SandboxDecision::Granted(mode) => Ok(mode),
+        SandboxDecision::Denied { asked, ceiling } => {
+            Err(BridgeError::SandboxDenied { agent, asked, ceiling }.into())
+        }
+    }
+}
+
+/// First line of the prompt, at most 200 characters, without control characters.
+fn title_of(prompt: &str) -> String {
+    let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// Tells a repeated idempotency key from one that is used for something else.
+fn request_digest(request: &TurnRequest) -> String {
+    let parts = serde_json::json!([
+        request.agent,
+        request.prompt,
+        request.cwd,
+        request.model,
+        request.sandbox,
+        request.timeout.map(|t| t.as_millis().to_string()),
+        request.session_id,
+    ]);
+    hex(&Sha256::digest(parts.to_string().as_bytes()))
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The turn that an idempotency key names, if the request is the one it was made for.
+pub fn same_request(request: &TurnRequest, row: TurnRow) -> Result<super::Started> {
+    if row.request_sha256 != request_digest(request) {
+        return Err(crate::store::StoreError::IdempotencyConflict { turn: row.id }.into());
+    }
+    Ok(super::Started { turn_id: row.id, session_id: row.session_id, index: row.index, repeated: true })
+}

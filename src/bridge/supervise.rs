@@ -1,0 +1,295 @@
+//! The supervisor: one small process a turn. It owns the worker from before it starts until its
+//! whole tree is gone, decides the outcome, and writes it down, whatever becomes of the front door.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
+use super::errors::BridgeError;
+use super::run_spec::{RunEvent, RunSpec};
+use super::{plan, reconcile};
+use crate::agents::{self, Agent, RunEnd, redaction};
+use crate::config::OnDisconnect;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::platform::{self, LockFile};
+use crate::process::{self, Limits, Program, Report, RunIo};
+use crate::store::{
+    Attempt, Begin, BlobKind, Store, StoreError, TurnFilter, TurnState, session_lock_path, start_lock_path,
+};
+
+/// How often another process's cancel request is looked for.
+const CANCEL_POLL: Duration = Duration::from_millis(100);
+/// Least time between two activity records.
+const ACTIVITY_SPACING: Duration = Duration::from_millis(500);
+/// Longest event line.
+const MAX_LINE: usize = 16 << 20;
+
+/// Reads a [`RunSpec`] from standard input, runs it, and reports on standard output.
+pub fn main(context: &Context) -> Result<()> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|e| BridgeError::Supervisor(e.to_string()))?;
+    let spec: RunSpec =
+        serde_json::from_str(&line).map_err(|e| BridgeError::Supervisor(format!("bad run spec: {e}")))?;
+    process::claim_all_children();
+    let front_door_gone = watch_standard_input();
+    let mut events = Events;
+    match supervise(context, &spec, &front_door_gone, &mut events) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            events.send(&RunEvent::Refused { error: error.to_json() });
+            Err(error)
+        }
+    }
+}
+
+/// The front door holds the other end of our standard input for as long as it lives.
+fn watch_standard_input() -> Arc<AtomicBool> {
+    let gone = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&gone);
+    std::thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        let _ = io::copy(&mut stdin, &mut io::sink());
+        flag.store(true, Ordering::SeqCst);
+    });
+    gone
+}
+
+struct Events;
+
+impl Events {
+    /// A front door that is gone is no reason to stop.
+    fn send(&mut self, event: &RunEvent) {
+        if let Ok(mut line) = serde_json::to_vec(event) {
+            line.push(b'\n');
+            let mut out = io::stdout().lock();
+            let _ = out.write_all(&line).and_then(|()| out.flush());
+        }
+    }
+}
+
+fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut Events) -> Result<()> {
+    let turn = &spec.turn;
+    let store = Store::open(&spec.state_dir, context.clock)?;
+    let agent = agents::require(turn.agent)?;
+    let Some(_session_lock) = wait_for_session(&store, spec, gone)? else {
+        return Err(StoreError::SessionBusy {
+            session: turn.session_id.clone(),
+            turn: running_turn(&store, spec),
+        }
+        .into());
+    };
+    // The last look before anything starts: the folder must still be the one that was checked.
+    if plan::recheck_folder(&turn.cwd)? != turn.cwd {
+        return Err(BridgeError::CwdChanged(turn.cwd.display().to_string()).into());
+    }
+    let resolved = process::resolve(&spec.program, context)?;
+    let mut set_env = spec.set_env.clone();
+    set_env.insert(process::TURN_VAR.into(), turn.id.clone());
+    let program = Program {
+        program: resolved.program.clone(),
+        args: resolved.prefix_args.iter().cloned().chain(spec.args.iter().map(Into::into)).collect(),
+        cwd: turn.cwd.clone(),
+        env: process::worker_environment(context, &spec.pass_env, &set_env),
+        stdin: spec.outbound.clone().into_bytes(),
+    };
+    let attempt = Attempt {
+        program: resolved.program.clone(),
+        args: spec.args.clone(),
+        env_names: program.env.keys().map(|name| name.to_string_lossy().into_owned()).collect(),
+        at: context.clock.now_ms(),
+    };
+    match begin(&store, spec, &attempt)? {
+        Begin::Same(row) => {
+            events.send(&RunEvent::Same { turn_id: row.id });
+            return Ok(());
+        }
+        Begin::Started { index } => events.send(&RunEvent::Started { index }),
+    }
+    let ended = run_worker(spec, &store, agent, &program, gone, events);
+    events.send(&record(spec, &store, ended));
+    Ok(())
+}
+
+/// Records the turn as running. A turn of this session that still says so is dead, since we hold the
+/// session's lock; one of another session may be, which its own lock tells.
+fn begin(store: &Store, spec: &RunSpec, attempt: &Attempt) -> Result<Begin> {
+    let again = match store.begin_turn(&spec.turn, attempt, spec.max_concurrent) {
+        Err(StoreError::SessionBusy { turn, .. }) => {
+            process::end_leftovers(&turn);
+            store.mark_interrupted(&turn)?;
+            store.begin_turn(&spec.turn, attempt, spec.max_concurrent)
+        }
+        Err(StoreError::TooManyTurns { .. }) => {
+            reconcile::rows(store, store.running_turns()?.rows)?;
+            store.begin_turn(&spec.turn, attempt, spec.max_concurrent)
+        }
+        other => other,
+    };
+    Ok(again?)
+}
+
+/// Waits for the session's lock, but not for longer than the front door lives.
+fn wait_for_session(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Result<Option<LockFile>> {
+    let path = session_lock_path(store.state_dir(), &spec.turn.session_id)?;
+    let deadline = Instant::now() + Duration::from_millis(spec.lock_wait_ms);
+    loop {
+        if let Some(lock) = platform::try_exclusive(&path)? {
+            return Ok(Some(lock));
+        }
+        if Instant::now() >= deadline || gone.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The turn that holds the session, for the error; unknown if it ended a moment ago.
+fn running_turn(store: &Store, spec: &RunSpec) -> String {
+    let session = Some(spec.turn.session_id.clone());
+    let filter = TurnFilter { state: Some(TurnState::Running), agent: None, session };
+    let running = store.list_turns(&filter, 1, None).ok().and_then(|mut listed| listed.rows.pop());
+    running.map_or_else(|| "(just ended)".to_owned(), |turn| turn.id)
+}
+
+fn run_worker(
+    spec: &RunSpec,
+    store: &Store,
+    agent: &dyn Agent,
+    program: &Program,
+    gone: &AtomicBool,
+    events: &mut Events,
+) -> Ended {
+    let turn = &spec.turn;
+    let secrets = secret_values(program);
+    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
+    let mut spacing = StartSpacing::wait(store, spec);
+    let mut parser = Some(agent.parser(turn.resume.as_deref()));
+    let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
+    let mut next_poll = Instant::now();
+    let limits = Limits {
+        start: spec.start_ms.map(Duration::from_millis),
+        idle: spec.idle_ms.map(Duration::from_millis),
+        run: Duration::from_millis(turn.timeout_ms),
+        grace: Duration::from_secs(3),
+        drain: Duration::from_secs(2),
+        max_line: MAX_LINE,
+        max_output: spec.max_output,
+        stderr_tail: 16 << 10,
+    };
+    let result = {
+        let parser = &mut parser;
+        let activity = std::cell::RefCell::new(&mut activity);
+        let mut on_started = |_pid: u32| spacing.started();
+        let mut on_line = |line: &[u8]| {
+            let parser = parser.as_mut()?;
+            if let Some(shown) = parser.line(line) {
+                activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
+            }
+            parser.fatal().map(str::to_owned)
+        };
+        let mut on_tick = |_elapsed: Duration| {
+            activity.borrow_mut().flush();
+            if gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel {
+                return Some("the host went away".to_owned());
+            }
+            if Instant::now() < next_poll {
+                return None;
+            }
+            next_poll = Instant::now() + CANCEL_POLL;
+            store.cancel_requested(&turn.id).ok().flatten()
+        };
+        let blobs = store.blobs();
+        process::run(
+            program,
+            &limits,
+            agent.polite_stop(),
+            RunIo {
+                stdout_file: blobs.create(&turn.id, BlobKind::Stdout).ok(),
+                stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
+                on_started: &mut on_started,
+                on_line: &mut on_line,
+                on_tick: &mut on_tick,
+            },
+        )
+    };
+    let parser = parser.take();
+    match result {
+        Ok(report) => {
+            let end = RunEnd {
+                exit_code: report.exit_code,
+                signal: report.signal,
+                stderr_tail: &report.stderr_tail,
+                stdout_bytes: report.stdout_bytes,
+            };
+            let verdict = parser.map_or_else(|| no_verdict("no parser"), |parser| parser.finish(&end));
+            let (verdict, code) = judge(verdict, &report);
+            Ended { verdict: clean(verdict, &secrets), code, report }
+        }
+        Err(error) => {
+            let error = Error::from(error);
+            let code = error.code();
+            let mut verdict = no_verdict(error.message());
+            verdict.meta = json!({ "hint": error.hint() });
+            Ended { verdict: clean(verdict, &secrets), code: Some(code), report: Report::default() }
+        }
+    }
+}
+
+/// Shows activity at once and records it at most twice a second.
+struct ActivityRecord<'a> {
+    store: &'a Store,
+    turn: &'a str,
+    events: &'a mut Events,
+    last: Option<Instant>,
+    pending: Option<String>,
+}
+
+impl ActivityRecord<'_> {
+    fn show(&mut self, line: String) {
+        self.pending = Some(line);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if self.last.is_some_and(|last| last.elapsed() < ACTIVITY_SPACING) {
+            return;
+        }
+        if let Some(line) = self.pending.take() {
+            self.last = Some(Instant::now());
+            self.events.send(&RunEvent::Activity { line: line.clone() });
+            // A progress line is worth no failure.
+            let _ = self.store.set_activity(self.turn, &line);
+        }
+    }
+}
+
+/// Keeps two starts of one agent apart, across processes: the lock is held for the spacing.
+struct StartSpacing {
+    lock: Option<LockFile>,
+    spacing: Duration,
+}
+
+impl StartSpacing {
+    fn wait(store: &Store, spec: &RunSpec) -> Self {
+        let spacing = Duration::from_millis(spec.start_spacing_ms);
+        let lock = (!spacing.is_zero())
+            .then(|| start_lock_path(store.state_dir(), spec.turn.agent))
+            .and_then(|path| platform::wait_exclusive(&path, spacing * 64).ok().flatten());
+        Self { lock, spacing }
+    }
+
+    fn started(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            let spacing = self.spacing;
+            std::thread::spawn(move || {
+                std::thread::sleep(spacing);
+                drop(lock);
+            });
+        }
+    }
+}

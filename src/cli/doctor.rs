@@ -1,0 +1,42 @@
+//! `agent-bridge doctor`
+
+use crate::bridge::health::HealthCache;
+use crate::config::Config;
+use crate::context::Context;
+use crate::doctor::{self, Report, Status};
+use crate::error::{Exit, Result};
+
+use super::output::Output;
+
+/// Check the installation: program, config, state folder, agents and their logins.
+///
+/// Changes nothing. The last line is the verdict. Exit code 0 unless something does not work.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    /// Don't start the agents' version and login probes.
+    #[arg(long)]
+    no_probe: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    diagnostics: &'a Report,
+    agents: &'a [crate::bridge::health::AgentView],
+}
+
+pub fn run(context: &Context, config: Result<Config>, args: &Args, output: &mut Output) -> Result<Exit> {
+    let agents = match &config {
+        Ok(config) if !args.no_probe => HealthCache::default().agents(context, config),
+        _ => Vec::new(),
+    };
+    let report = doctor::examine(context, config.as_ref(), &agents);
+    if args.json {
+        output.document("doctor", &Document { diagnostics: &report, agents: &agents });
+    } else {
+        output.line(doctor::text(&report, &agents));
+    }
+    Ok(if report.status == Status::Fail { Exit::Refused } else { Exit::Ok })
+}

@@ -1,0 +1,30 @@
+//! `agent-bridge man`
+
+use std::path::PathBuf;
+
+use super::output::Output;
+use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
+
+/// Print the manual page, or write one page a subcommand to a folder.
+///
+/// agent-bridge man | man -l -
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Write all pages to this existing folder.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub fn run(args: &Args, command: clap::Command, output: &mut Output) -> Result<Exit> {
+    let failed = |error: std::io::Error| {
+        Error::new(&INVALID_ARGUMENT, format!("the pages cannot be written: {error}"))
+    };
+    match &args.dir {
+        None => clap_mangen::Man::new(command).render(&mut output.out).map_err(failed)?,
+        Some(dir) => {
+            clap_mangen::generate_to(command, dir).map_err(failed)?;
+            output.line(format!("wrote the pages to {}", dir.display()));
+        }
+    }
+    Ok(Exit::Ok)
+}

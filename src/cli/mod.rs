@@ -1,0 +1,171 @@
+//! The front door for people and scripts: one file a subcommand.
+//!
+//! Standard output is the result and nothing else: a table, or with `--json` exactly one document
+//! with `schema` and `kind`. Progress, prompts and warnings go to standard error.
+
+mod completions;
+pub mod config;
+mod delegate;
+mod demo;
+mod doctor;
+mod explain;
+mod man;
+mod output;
+mod serve;
+mod sessions;
+mod turns;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::agents::mock_program;
+use crate::bridge::{Bridge, catalogue, supervise};
+use crate::config as configuration;
+use crate::context::Context;
+use crate::error::{CodeDoc, Exit, Result};
+use output::Output;
+
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("AGENT_BRIDGE_GIT_SHA"),
+    ", ",
+    env!("AGENT_BRIDGE_TARGET"),
+    ")"
+);
+
+/// One controlled way to hand work to the coding agents on this machine.
+///
+/// An MCP host (Codex, Claude Code, Claude Desktop, Gemini CLI) starts `agent-bridge serve`; everything
+/// else here is for you: to set it up, to look at what was done, and to delegate from a terminal.
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-bridge",
+    version = VERSION,
+    propagate_version = true,
+    after_help = "Start here:\n  agent-bridge demo           see it work, without any account\n  agent-bridge config init    write a config file\n  agent-bridge doctor         check the installation\n\nExit codes: 0 done · 1 failed · 2 refused or not ready · 3 verification failed · 4 recovery needed · 64 usage · 75 try again later",
+)]
+struct Cli {
+    /// Config file; otherwise AGENT_BRIDGE_CONFIG, the file beside the program, ~/.agent-bridge/config.json.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve one MCP host on standard input and output.
+    Serve(serve::Args),
+    /// Give a task to an agent and print its answer.
+    Delegate(delegate::Args),
+    /// List, show and search sessions.
+    Sessions(sessions::Args),
+    /// List, show, wait for, cancel and page turns.
+    Turns(turns::Args),
+    /// Check the installation. Read-only.
+    Doctor(doctor::Args),
+    /// Write, check and explain the config file.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// See the main job done in a throwaway folder.
+    Demo(demo::Args),
+    /// Explain an error code.
+    Explain(explain::Args),
+    /// Print a completion script for your shell.
+    Completions(completions::Args),
+    /// Print the manual page, or write all of them to a folder.
+    Man(man::Args),
+    /// Supervise one turn (started by this program).
+    #[command(hide = true)]
+    RunTurn,
+    /// Act as a scripted agent (for demos and tests).
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    MockAgent {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<std::ffi::OsString>,
+    },
+}
+
+/// The argv of a CLI that this program was told to play, where no wrapper script can do it (Windows). Our own
+/// subcommands stay what they are.
+fn stand_in_arguments(context: &Context) -> Option<Vec<std::ffi::OsString>> {
+    context.var(mock_program::SCRIPT_VARIABLE)?;
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let first = args.first()?.to_string_lossy().into_owned();
+    let ours =
+        first == "--config" || Cli::command().get_subcommands().any(|command| command.get_name() == first);
+    (!ours).then_some(args)
+}
+
+/// Runs the program and returns its exit code.
+pub fn run(context: Context) -> u8 {
+    if let Some(args) = stand_in_arguments(&context) {
+        return u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8);
+    }
+    let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are results; everything else is a complaint.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok as u8,
+                _ => Exit::Usage as u8,
+            };
+        }
+    };
+    let mut output = Output::from_process();
+    let result = dispatch(&context, cli, &mut output);
+    let exit = match result {
+        Ok(code) => code,
+        Err(error) => {
+            output.error(&error);
+            error.exit() as u8
+        }
+    };
+    match output.out.flush() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Unexpected as u8,
+        _ => exit,
+    }
+}
+
+fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
+    let flag = cli.config.as_deref();
+    let load = || Ok::<_, crate::error::Error>(configuration::load(context, flag)?);
+    let bridge = || load().map(|config| Bridge::new(context.clone(), config));
+    match cli.command {
+        Command::Serve(args) => serve::run(context, load()?, args).map(|exit| exit as u8),
+        Command::Delegate(args) => delegate::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Sessions(args) => sessions::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
+        Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
+        Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
+        Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
+        Command::Completions(args) => {
+            completions::run(&args, &mut Cli::command(), output).map(|exit| exit as u8)
+        }
+        Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),
+        Command::RunTurn => supervise::main(context).map(|()| Exit::Ok as u8),
+        Command::MockAgent { args } => {
+            Ok(u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))
+        }
+    }
+}
+
+/// Every documented code, of the parts and of the commands.
+fn all_codes() -> impl Iterator<Item = &'static CodeDoc> {
+    catalogue::all().chain([config::CODES, demo::CODES].into_iter().flatten().copied())
+}
+
+/// An event loop for the commands that need one.
+fn event_loop() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| crate::bridge::BridgeError::Supervisor(format!("no event loop: {error}")).into())
+}

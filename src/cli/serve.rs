@@ -1,0 +1,52 @@
+//! `agent-bridge serve`
+
+use std::io::Write;
+
+use crate::bridge::{Bridge, BridgeError};
+use crate::config::{Config, Toolset};
+use crate::context::Context;
+use crate::error::{Exit, Result};
+
+/// Serve one MCP host on standard input and output.
+///
+/// Hosts start this; you rarely do. It answers at once, probes agents only when asked, and ends when the
+/// host goes away. Standard output carries protocol only; one ready line goes to standard error.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Tool groups to offer, comma-separated: sessions, approvals, manus, workboards, recommendations, relay, diagnostics.
+    #[arg(long, value_delimiter = ',', value_name = "GROUP", value_parser = parse_group)]
+    toolsets: Option<Vec<Toolset>>,
+}
+
+fn parse_group(text: &str) -> Result<Toolset, String> {
+    serde_json::from_value(serde_json::Value::String(text.to_owned())).map_err(|_| {
+        "known groups: sessions, approvals, manus, workboards, recommendations, relay, diagnostics".to_owned()
+    })
+}
+
+pub fn run(context: &Context, mut config: Config, args: Args) -> Result<Exit> {
+    if let Some(groups) = args.toolsets {
+        config.toolsets = groups;
+    }
+    let agents: Vec<&str> =
+        config.agents.iter().filter(|(_, settings)| settings.enabled).map(|(id, _)| id.as_str()).collect();
+    let _ = writeln!(
+        std::io::stderr(),
+        "agent-bridge {} ready: agents {}; state {}; default sandbox {}",
+        env!("CARGO_PKG_VERSION"),
+        agents.join(", "),
+        config.state_dir.display(),
+        config.defaults.sandbox
+    );
+    for warning in &config.warnings {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    let runtime = super::event_loop()?;
+    let bridge = Bridge::new(context.clone(), config);
+    runtime
+        .block_on(crate::mcp::serve(bridge))
+        .map_err(|error| BridgeError::Supervisor(format!("standard input or output failed: {error}")))?;
+    // Blocking reads of standard input cannot be interrupted, so the loop is not waited for.
+    runtime.shutdown_background();
+    Ok(Exit::Ok)
+}

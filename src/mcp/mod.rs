@@ -1,0 +1,11 @@
+//! The front door for MCP hosts: one server on standard input and output.
+
+mod reply;
+pub mod schema;
+mod server;
+mod tools;
+mod transport;
+
+pub use server::{INSTRUCTIONS, serve};
+pub use tools::turns::turn_text;
+pub use tools::{TOOLS, ToolDefinition, offered, outputs};

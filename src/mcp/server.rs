@@ -1,0 +1,129 @@
+//! The MCP server: answers the handshake and the tool list at once, runs calls, ends with its host.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::reply::error_reply;
+use super::tools::{self, Call};
+use super::transport;
+use crate::bridge::Bridge;
+use crate::error::{Error, INTERNAL_ERROR, SERVER_BUSY, UNKNOWN_TOOL};
+use crate::platform;
+
+/// Calls that may be in flight on one connection.
+const MAX_CALLS: usize = 64;
+
+/// What the server tells a model about itself.
+pub const INSTRUCTIONS: &str = "agent-bridge delegates work to other coding agents on this machine (Codex, Claude Code). \
+Use delegate_task to give an agent a task, continue_session to follow up, handoff to let another agent go on. Turns are \
+read-only unless you pass sandbox workspace-write and the user's config allows it. A reply with status still_running means \
+the work goes on: call wait_turn with its turn_id, never repeat the task. Long answers are cut in the middle; get_turn_output \
+returns all of it. An answer is another agent's claim: check it before you rely on it.";
+
+#[derive(Clone)]
+struct Server {
+    bridge: Bridge,
+    tools: Arc<Vec<Tool>>,
+    calls: Arc<Semaphore>,
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        info.server_info = Implementation::new("agent-bridge", env!("CARGO_PKG_VERSION"));
+        info.server_info.title = Some("agent-bridge".into());
+        info.instructions = Some(INSTRUCTIONS.into());
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        // One page always, so any cursor is one that we did not make.
+        if request.and_then(|page| page.cursor).is_some() {
+            return Err(ErrorData::invalid_params("unknown cursor", None));
+        }
+        Ok(ListToolsResult::with_all_items(self.tools.as_ref().clone()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = request.name.to_string();
+        let offered = tools::offered(&self.bridge.config().toolsets).find(|tool| tool.name == name);
+        let Some(tool) = offered else {
+            let shown: String = name.chars().take(64).collect();
+            return Err(ErrorData::invalid_params(
+                format!("{}: there is no tool {shown:?}", UNKNOWN_TOOL.code),
+                None,
+            ));
+        };
+        let Ok(_permit) = self.calls.clone().try_acquire_owned() else {
+            let busy =
+                Error::new(&SERVER_BUSY, format!("{MAX_CALLS} calls are in flight on this connection"));
+            return Ok(error_reply(&busy).into());
+        };
+        let call = Call {
+            bridge: self.bridge.clone(),
+            arguments: request.arguments.unwrap_or_default(),
+            request: context,
+        };
+        // A panic would leave the host waiting for ever.
+        let result = AssertUnwindSafe(tool.call(call)).catch_unwind().await;
+        let reply: CallToolResult = match result {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => error_reply(&error),
+            Err(_) => error_reply(&Error::new(&INTERNAL_ERROR, format!("the handler of {name} panicked"))),
+        };
+        Ok(reply.into())
+    }
+}
+
+/// Serves one host on standard input and output until it is gone.
+pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
+    let gone = CancellationToken::new();
+    transport::end_process_after(gone.clone(), &tokio::runtime::Handle::current());
+    let parent_gone = gone.clone();
+    // Where the parent cannot be watched, the end of input has to do.
+    let _ = platform::spawn_parent_watch(move || parent_gone.cancel());
+    let signalled = gone.clone();
+    tokio::spawn(async move {
+        platform::termination().await;
+        signalled.cancel();
+    });
+
+    let tools: Vec<Tool> =
+        tools::offered(&bridge.config().toolsets).map(tools::ToolDefinition::published).collect();
+    let server = Server { bridge, tools: Arc::new(tools), calls: Arc::new(Semaphore::new(MAX_CALLS)) };
+    let (reader, writer) = rmcp::transport::stdio_pipes();
+    let opened = tokio::select! {
+        opened = transport::open(reader, writer, &gone) => opened?,
+        () = gone.cancelled() => None,
+    };
+    let Some(transport) = opened else { return Ok(()) };
+    let Ok(running) = rmcp::serve_server(server, transport).await else { return Ok(()) };
+    let stop = running.cancellation_token();
+    let flush = gone.clone();
+    tokio::spawn(async move {
+        flush.cancelled().await;
+        // Replies that are ready may still leave.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        stop.cancel();
+    });
+    let _ = running.waiting().await;
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! The tools: a table of what is offered, and how a call becomes a reply.
+
+mod arguments;
+mod diagnostics;
+pub mod outputs;
+mod sessions;
+pub(super) mod turns;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleServer;
+use rmcp::model::{CallToolResult, JsonObject, ProgressNotificationParam, Tool, ToolAnnotations};
+use rmcp::service::RequestContext;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use crate::bridge::Bridge;
+use crate::config::Toolset;
+use crate::error::{Error, INVALID_ARGUMENT, Result};
+
+/// One call on its way through.
+pub struct Call {
+    /// The use cases.
+    pub bridge: Bridge,
+    /// The arguments as sent.
+    pub arguments: Map<String, Value>,
+    /// Cancellation, progress token, peer.
+    pub request: RequestContext<RoleServer>,
+}
+
+type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<CallToolResult>> + Send>>;
+
+/// What a tool does to the world, for the annotations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Reads our own state.
+    Reads,
+    /// Starts a worker that may change files and reach its provider.
+    Runs,
+    /// Ends a worker.
+    Ends,
+}
+
+/// One row of the table.
+pub struct ToolDefinition {
+    /// Name on the wire.
+    pub name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    /// Group it can be switched off with.
+    pub group: Toolset,
+    effect: Effect,
+    input: fn() -> Arc<JsonObject>,
+    output: fn() -> Arc<JsonObject>,
+    handler: Handler,
+}
+
+macro_rules! tool {
+    ($name:literal, $title:literal, $group:ident, $effect:ident, $input:ty => $output:ty, $handler:path, $description:expr) => {
+        ToolDefinition {
+            name: $name,
+            title: $title,
+            description: $description,
+            group: Toolset::$group,
+            effect: Effect::$effect,
+            input: super::schema::input::<$input>,
+            output: super::schema::output::<$output>,
+            handler: |call| Box::pin($handler(call)),
+        }
+    };
+}
+
+/// Every tool, in the order in which it is listed.
+pub static TOOLS: &[ToolDefinition] = &[
+    tool!("list_agents", "List agents", Sessions, Reads, arguments::Nothing => outputs::AgentList, diagnostics::list_agents,
+        "Lists the coding agents that tasks can be delegated to (Codex, Claude Code, …): installed version, login, \
+         capabilities and the most authority each may get. Probes are cached for a minute."),
+    tool!("delegate_task", "Delegate a task", Sessions, Runs, arguments::DelegateTask => crate::bridge::TurnView, turns::delegate_task,
+        "Gives a task to another local coding agent and returns its answer. Starts a new session, or goes on with \
+         `session_id`. Read-only unless `sandbox` says otherwise. Waits up to `wait_seconds`; if the work takes longer the \
+         reply says status still_running: then call wait_turn with the turn_id. Repeat a call with the same \
+         `idempotency_key` and the work is not done twice."),
+    tool!("continue_session", "Continue a session", Sessions, Runs, arguments::ContinueSession => crate::bridge::TurnView, turns::continue_session,
+        "Sends a follow-up prompt to a session, by default to the agent of its last turn, which remembers the conversation."),
+    tool!("handoff", "Hand a session to another agent", Sessions, Runs, arguments::Handoff => crate::bridge::TurnView, turns::handoff,
+        "Lets another agent go on with a session: it gets the conversation so far as quoted, untrusted context. Without a \
+         prompt it is asked to verify the work and continue."),
+    tool!("wait_turn", "Wait for a turn", Sessions, Reads, arguments::WaitTurn => crate::bridge::TurnView, turns::wait_turn,
+        "Waits for a running turn and returns its result, or status still_running after `wait_seconds`. Works from any \
+         connection, also after a restart of the host."),
+    tool!("cancel_turn", "Cancel a turn", Sessions, Ends, arguments::CancelTurn => outputs::Cancelled, turns::cancel_turn,
+        "Ends a running turn and its whole process tree. Partial output is kept. A finished turn is left as it is."),
+    tool!("list_turns", "List turns", Sessions, Reads, arguments::ListTurns => outputs::TurnList, turns::list_turns,
+        "Lists turns, newest first, running ones included, with outcome and duration."),
+    tool!("get_turn_output", "Page a turn's output", Sessions, Reads, arguments::GetTurnOutput => outputs::OutputPage, turns::get_turn_output,
+        "Returns a part of a turn's full answer, standard error or raw standard output. Follow `next_offset` until `complete`."),
+    tool!("list_sessions", "List sessions", Sessions, Reads, arguments::ListSessions => outputs::SessionList, sessions::list_sessions,
+        "Lists sessions, newest first."),
+    tool!("get_session", "Show a session", Sessions, Reads, arguments::GetSession => outputs::SessionDetail, sessions::get_session,
+        "Shows a session's turns with clipped prompts and answers. Follow `next_turn` for the rest."),
+    tool!("search_sessions", "Search sessions", Sessions, Reads, arguments::SearchSessions => outputs::SearchResult, sessions::search_sessions,
+        "Full-text search over the prompts and answers of all sessions."),
+    tool!("diagnose_install", "Diagnose the installation", Diagnostics, Reads, arguments::Nothing => outputs::Diagnosis, diagnostics::diagnose_install,
+        "Checks the installation: program, config, state folder, agents and logins, with a verdict and next steps. Read-only."),
+];
+
+impl ToolDefinition {
+    /// As `tools/list` shows it.
+    pub fn published(&self) -> Tool {
+        let mut tool = Tool::new(self.name, self.description, (self.input)());
+        tool.title = Some(self.title.to_owned());
+        tool.output_schema = Some((self.output)());
+        let mut hints = ToolAnnotations::with_title(self.title);
+        hints.read_only_hint = Some(self.effect == Effect::Reads);
+        hints.destructive_hint = Some(self.effect != Effect::Reads);
+        hints.idempotent_hint = Some(self.effect != Effect::Runs);
+        hints.open_world_hint = Some(self.effect == Effect::Runs);
+        tool.annotations = Some(hints);
+        tool
+    }
+
+    /// Answers a call.
+    pub fn call(&self, call: Call) -> Pin<Box<dyn Future<Output = Result<CallToolResult>> + Send>> {
+        (self.handler)(call)
+    }
+}
+
+/// The tools of the groups that are switched on.
+pub fn offered(groups: &[Toolset]) -> impl Iterator<Item = &'static ToolDefinition> {
+    TOOLS.iter().filter(move |tool| groups.contains(&tool.group))
+}
+
+impl Call {
+    /// The arguments as their type; every fault names the argument.
+    fn parse<T: DeserializeOwned + schemars::JsonSchema>(&mut self) -> Result<T> {
+        let value = Value::Object(std::mem::take(&mut self.arguments));
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let path = error.path().to_string();
+            let inner = error.into_inner().to_string();
+            if let Some(unknown) =
+                inner.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next())
+            {
+                return invalid(unknown_argument::<T>(unknown));
+            }
+            let at = if path == "." { String::new() } else { format!("`{path}`: ") };
+            invalid(format!("{at}{inner}"))
+        })
+    }
+
+    /// The requester's name for the record.
+    fn requester(&self) -> String {
+        let name = self.request.client_info().map(|info| info.name).unwrap_or_default();
+        let clean: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        if clean.is_empty() { "mcp".to_owned() } else { format!("mcp:{clean}") }
+    }
+}
+
+fn unknown_argument<T: schemars::JsonSchema>(unknown: &str) -> String {
+    let schema = super::schema::input::<T>();
+    let known: Vec<&str> = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .map(|p| p.keys().map(String::as_str).collect())
+        .unwrap_or_default();
+    let near = known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, unknown), *name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let shown: String = unknown.chars().take(64).collect();
+    match near {
+        Some((_, near)) => format!("unknown argument `{shown}`; did you mean `{near}`?"),
+        None => format!("unknown argument `{shown}`; known are: {}", known.join(", ")),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(&INVALID_ARGUMENT, message)
+}
+
+/// A number in its range, or the default.
+fn within(name: &str, value: Option<u64>, default: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64> {
+    let value = value.unwrap_or(default);
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(format!("`{name}` is {value}; it must be {} to {}", range.start(), range.end())))
+}
+
+/// An id from outside: a UUID as we make them. Anything else cannot exist.
+fn checked_id(name: &str, id: &str) -> Result<()> {
+    if crate::store::is_id(id) {
+        return Ok(());
+    }
+    let shown: String = id.chars().take(64).collect();
+    Err(invalid(format!("`{name}` is not an id of this server: {shown:?}")))
+}
+
+/// Sends progress for as long as it lives: always the latest word, never a queue.
+struct ProgressReporter {
+    latest: watch::Sender<Option<(Duration, String)>>,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl ProgressReporter {
+    fn new(request: &RequestContext<RoleServer>) -> Self {
+        let (latest, mut news) = watch::channel(None::<(Duration, String)>);
+        let task = request.meta.get_progress_token().map(|token| {
+            let peer = request.peer.clone();
+            tokio::spawn(async move {
+                let mut sent = -1.0;
+                while news.changed().await.is_ok() {
+                    let Some((elapsed, message)) = news.borrow_and_update().clone() else { continue };
+                    let progress = elapsed.as_secs_f64();
+                    if progress <= sent {
+                        continue;
+                    }
+                    sent = progress;
+                    let note = ProgressNotificationParam::new(token.clone(), progress).with_message(message);
+                    if peer.notify_progress(note).await.is_err() {
+                        return;
+                    }
+                }
+            })
+        });
+        Self { latest, task }
+    }
+
+    fn report(&self, elapsed: Duration, activity: Option<&str>) {
+        let seconds = elapsed.as_secs();
+        let message = match activity {
+            Some(activity) => format!("{seconds} s: {activity}"),
+            None => format!("{seconds} s: working"),
+        };
+        self.latest.send_replace(Some((elapsed, message)));
+    }
+
+    /// No progress follows the reply.
+    async fn finish(mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Which process is meant: a process id alone is reused, an id with its start time is not.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{os, processes};
+
+/// Names one process for good on this machine (until it restarts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Process id.
+    pub pid: u32,
+    /// Start time, in units of the system; only compared, never shown.
+    pub started: u64,
+}
+
+impl ProcessIdentity {
+    /// This process. A start time of 0 (which nothing matches) if the system does not tell.
+    pub fn current() -> Self {
+        let pid = std::process::id();
+        Self { pid, started: processes::find(pid).map_or(0, |process| process.started) }
+    }
+
+    /// Another process, if it is there.
+    pub fn of(pid: u32) -> Option<Self> {
+        processes::find(pid).filter(|p| !p.zombie).map(|p| Self { pid, started: p.started })
+    }
+}
+
+/// Whether that very process still runs. A process that ended and waits to be reaped does not.
+pub fn is_alive(identity: &ProcessIdentity) -> bool {
+    ProcessIdentity::of(identity.pid).is_some_and(|now| now.started == identity.started)
+}
+
+/// Calls `on_gone` on a thread of its own once the parent of this process ends. `false` if there is
+/// no parent that can be watched (it is outside this container, or already gone).
+///
+/// The parent is the one at the time of the call, so call it early.
+pub fn spawn_parent_watch(on_gone: impl FnOnce() + Send + 'static) -> std::io::Result<bool> {
+    let Some(parent) = os::Parent::current() else { return Ok(false) };
+    std::thread::Builder::new().name("parent-watch".into()).spawn(move || {
+        parent.wait();
+        on_gone();
+    })?;
+    Ok(true)
+}
+
+/// Whether a path lies on a network or shared file system, where SQLite and locks are not to be
+/// trusted. For a path that does not exist yet its nearest existing parent counts. Only Linux can
+/// tell; elsewhere always `false`.
+pub fn is_network_filesystem(path: &Path) -> bool {
+    path.ancestors().find(|ancestor| ancestor.exists()).is_some_and(os::is_network_filesystem)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_another_start_time_is_not() {
+        let me = ProcessIdentity::current();
+        assert!(is_alive(&me));
+        assert!(!is_alive(&ProcessIdentity { started: me.started.wrapping_add(1), ..me }));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_ended_child_is_not_alive_even_before_it_is_reaped() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        assert!(is_alive(&identity));
+        drop(child.stdin.take());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while is_alive(&identity) {
+            assert!(std::time::Instant::now() < deadline, "the child never ended");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_alive(&identity));
+    }
+
+    #[test]
+    fn an_identity_survives_storing() {
+        let me = ProcessIdentity::current();
+        let text = serde_json::to_string(&me).unwrap();
+        assert_eq!(serde_json::from_str::<ProcessIdentity>(&text).unwrap(), me);
+    }
+
+    #[test]
+    fn local_folders_are_local_even_before_they_exist() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_network_filesystem(&folder.path().join("not/there/yet")));
+    }
+}

@@ -1,0 +1,213 @@
+//! Advisory file locks that the kernel frees when their holder ends, in whatever way it ends.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{PlatformError, os};
+
+/// A held lock. Freed on drop and on the death of the process.
+///
+/// The file itself is never removed: a lock on a removed file excludes nobody.
+#[derive(Debug)]
+pub struct LockFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl LockFile {
+    /// The file that carries the lock.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // Closing alone would leave the lock with a child that is between fork and exec.
+        let _ = self.file.unlock();
+    }
+}
+
+/// What file locks on a folder are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockSupport {
+    /// A second holder is kept out.
+    Works,
+    /// The lock call fails.
+    Unsupported,
+    /// The lock call succeeds for everybody.
+    GrantsTwice,
+}
+
+/// Takes the lock for this holder alone, or returns `None` at once if somebody has it.
+pub fn try_exclusive(path: &Path) -> Result<Option<LockFile>, PlatformError> {
+    acquire(path, File::try_lock)
+}
+
+/// Takes the lock together with other shared holders, or returns `None` at once if somebody holds it
+/// exclusively.
+pub fn try_shared(path: &Path) -> Result<Option<LockFile>, PlatformError> {
+    acquire(path, File::try_lock_shared)
+}
+
+/// Like [`try_exclusive`], but keeps trying for the given time. `None` if it is still taken then.
+pub fn wait_exclusive(path: &Path, wait: Duration) -> Result<Option<LockFile>, PlatformError> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(2);
+    loop {
+        if let Some(lock) = try_exclusive(path)? {
+            return Ok(Some(lock));
+        }
+        let left = wait.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        thread::sleep(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Finds out whether locks in this folder keep a second holder out (they do not on some network and
+/// shared folders). Creates and removes one small file.
+pub fn probe_locks(dir: &Path) -> Result<LockSupport, PlatformError> {
+    probe_with(dir, |file| file.try_lock())
+}
+
+fn probe_with(
+    dir: &Path,
+    try_lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> Result<LockSupport, PlatformError> {
+    let failed = |source| PlatformError::LockFailed { path: dir.to_path_buf(), source };
+    let first = tempfile::Builder::new().prefix(".ab-lock-").tempfile_in(dir).map_err(failed)?;
+    let second = first.reopen().map_err(failed)?;
+    if try_lock(first.as_file()).is_err() {
+        return Ok(LockSupport::Unsupported);
+    }
+    Ok(match try_lock(&second) {
+        Err(TryLockError::WouldBlock) => LockSupport::Works,
+        Err(TryLockError::Error(_)) => LockSupport::Unsupported,
+        Ok(()) => LockSupport::GrantsTwice,
+    })
+}
+
+fn acquire(
+    path: &Path,
+    lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> Result<Option<LockFile>, PlatformError> {
+    // A few rounds, in case the file is replaced between opening and locking it.
+    for _ in 0..16 {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        os::private(&mut options);
+        let file = options
+            .open(path)
+            .map_err(|source| PlatformError::LockFailed { path: path.to_path_buf(), source })?;
+        match lock(&file) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(lock_error(path, source)),
+        }
+        if os::is_still_at(&file, path) {
+            return Ok(Some(LockFile { file, path: path.to_path_buf() }));
+        }
+    }
+    let source = io::Error::other("the lock file is being replaced over and over");
+    Err(PlatformError::LockFailed { path: path.to_path_buf(), source })
+}
+
+fn lock_error(path: &Path, source: io::Error) -> PlatformError {
+    let path = path.to_path_buf();
+    if os::is_unsupported(&source) {
+        PlatformError::LocksUnsupported { path, source }
+    } else {
+        PlatformError::LockFailed { path, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn an_exclusive_lock_keeps_others_out_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("session.lock");
+        let held = try_exclusive(&path).unwrap().unwrap();
+        assert!(try_exclusive(&path).unwrap().is_none());
+        assert!(try_shared(&path).unwrap().is_none());
+        assert!(wait_exclusive(&path, Duration::from_millis(20)).unwrap().is_none());
+        drop(held);
+        assert!(try_exclusive(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn shared_holders_exclude_an_exclusive_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lease");
+        let first = try_shared(&path).unwrap().unwrap();
+        let second = try_shared(&path).unwrap().unwrap();
+        assert!(try_exclusive(&path).unwrap().is_none());
+        drop(first);
+        assert!(try_exclusive(&path).unwrap().is_none());
+        drop(second);
+        assert!(try_exclusive(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_waiter_gets_the_lock_when_it_is_freed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = try_exclusive(&path).unwrap().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| wait_exclusive(&path, Duration::from_secs(20)).unwrap().is_some());
+            drop(held);
+            assert!(waiter.join().unwrap());
+        });
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_on_a_removed_file_is_not_mistaken_for_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let old = try_exclusive(&path).unwrap().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let new = try_exclusive(&path).unwrap().unwrap();
+        assert!(os::is_still_at(&new.file, &path));
+        assert!(!os::is_still_at(&old.file, &path));
+    }
+
+    #[test]
+    fn probing_a_local_folder_finds_working_locks_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(probe_locks(folder.path()).unwrap(), LockSupport::Works);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn locks_that_fail_or_grant_everybody_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let unsupported = probe_with(folder.path(), |_| {
+            Err(TryLockError::Error(io::Error::from(io::ErrorKind::Unsupported)))
+        });
+        assert_eq!(unsupported.unwrap(), LockSupport::Unsupported);
+        assert_eq!(probe_with(folder.path(), |_| Ok(())).unwrap(), LockSupport::GrantsTwice);
+        let calls = Cell::new(0);
+        let honest = probe_with(folder.path(), |_| {
+            calls.set(calls.get() + 1);
+            if calls.get() == 1 { Ok(()) } else { Err(TryLockError::WouldBlock) }
+        });
+        assert_eq!(honest.unwrap(), LockSupport::Works);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_an_error_not_a_verdict() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(probe_locks(&folder.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! The Windows side of this room.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
+use std::path::Path;
+
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED,
+    ERROR_SHARING_VIOLATION, ERROR_USER_MAPPED_FILE,
+};
+use windows_sys::Win32::System::Threading::{
+    INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
+};
+
+use super::processes;
+
+/// Permissions come from the access list of the folder.
+pub(super) fn set_mode(_file: &File, _mode: u32) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn private(_options: &mut OpenOptions) {}
+
+pub(super) fn create_dir_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().create(path)
+}
+
+/// NTFS journals its folders; there is no call to sync one.
+pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Another program has the file open. "Access denied" is among them: that is what replacing a file
+/// reports while a scanner holds it or its deletion is pending.
+pub(super) fn is_busy(error: &io::Error) -> bool {
+    is_one_of(
+        error,
+        &[ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION, ERROR_ACCESS_DENIED, ERROR_USER_MAPPED_FILE],
+    )
+}
+
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+        || is_one_of(error, &[ERROR_NOT_SUPPORTED, ERROR_INVALID_FUNCTION])
+}
+
+fn is_one_of(error: &io::Error, codes: &[u32]) -> bool {
+    error.raw_os_error().and_then(|code| u32::try_from(code).ok()).is_some_and(|code| codes.contains(&code))
+}
+
+/// A file that is open for writing without delete sharing cannot be replaced; std does share
+/// deletion, but nothing in this project removes lock files.
+pub(super) fn is_still_at(_file: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+pub(super) fn group_and_session(_pid: u32) -> (u32, u32) {
+    (0, 0)
+}
+
+/// The parent process, held so that its end can be waited for.
+pub(super) struct Parent {
+    handle: OwnedHandle,
+}
+
+impl Parent {
+    pub(super) fn current() -> Option<Self> {
+        let own = processes::find(std::process::id())?;
+        let parent = processes::find(own.parent)?;
+        // Windows keeps the id of a parent that ended and may give it to somebody else, who is then
+        // younger than this process.
+        if parent.pid == 0 || parent.started > own.started {
+            return None;
+        }
+        // SAFETY: no pointers are passed; a null result is handled below.
+        let handle = unsafe { OpenProcess(PROCESS_SYNCHRONIZE, 0, parent.pid) };
+        if handle.is_null() {
+            return None;
+        }
+        // SAFETY: the handle is open, and nobody else owns it.
+        Some(Self { handle: unsafe { OwnedHandle::from_raw_handle(handle) } })
+    }
+
+    /// Returns when the parent has ended.
+    pub(super) fn wait(&self) {
+        // SAFETY: the handle stays open as long as `self` does.
+        unsafe { WaitForSingleObject(self.handle.as_raw_handle(), INFINITE) };
+    }
+}
+
+pub(super) fn is_network_filesystem(_path: &Path) -> bool {
+    false
+}

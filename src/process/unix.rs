@@ -1,0 +1,440 @@
+//! The Unix side: process groups, the polite and the impolite end of a tree, streams that can be cut.
+//!
+//! A group kill is not enough: commands that an agent runs sit in sessions of their own. So the tree is
+//! found by parent links before anything is signalled, and again until nothing is left. On Linux this
+//! process is the subreaper meanwhile: orphans of the tree become its children and cannot hide. macOS
+//! has no such thing; there the recorded process ids (with start times) and the run's environment
+//! marker find what left the tree.
+//!
+//! Concurrent runs in one process do not touch each other: a process counts as ours only by parent
+//! links, by the root's process group, by an earlier sighting, or by the run's own marker.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdout, Command};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group, waitid, waitpid,
+};
+
+use super::PoliteStop;
+use super::run::TURN_VAR;
+use crate::platform::processes::{self, Process};
+
+/// Set once by a process that exists for one run only: every child it gets is the run's.
+static CLAIMED: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn claim_all_children() {
+    CLAIMED.store(true, Ordering::SeqCst);
+}
+
+/// A root process and everything that came from it.
+pub(super) struct Tree {
+    root: Pid,
+    marker: String,
+    /// Members seen so far, so that they are found again after their parents are gone.
+    known: Vec<Process>,
+    /// Children this process had before.
+    before: Vec<u32>,
+    /// Signals were sent to end it.
+    forced: bool,
+    ended: bool,
+    _subreaper: Subreaper,
+}
+
+impl Tree {
+    /// Starts the root in a process group of its own.
+    pub(super) fn start(mut command: Command, marker: &str, polite: PoliteStop) -> io::Result<(Child, Self)> {
+        let subreaper = Subreaper::hold();
+        let before = processes::children(std::process::id()).unwrap_or_default();
+        command.process_group(0);
+        die_with_parent(&mut command, polite);
+        let child = spawn(&mut command)?;
+        let root = pid(child.id()).ok_or_else(|| io::Error::other("the process id is out of range"))?;
+        let tree = Self {
+            root,
+            marker: marker.to_owned(),
+            known: Vec::new(),
+            before,
+            forced: false,
+            ended: false,
+            _subreaper: subreaper,
+        };
+        Ok((child, tree))
+    }
+
+    /// Waits for the root's end on another thread.
+    pub(super) fn exit_waiter(&self) -> io::Result<ExitWaiter> {
+        Ok(ExitWaiter(self.root))
+    }
+
+    /// Whether the root has ended. It stays unreaped, so its ids cannot be reused meanwhile.
+    pub(super) fn root_has_ended(&self) -> bool {
+        has_ended(self.root, WaitIdOptions::NOHANG)
+    }
+
+    /// Records the members that are there now.
+    pub(super) fn observe(&mut self) {
+        self.members();
+    }
+
+    /// Asks the root to end. `false` if the system has no way to ask.
+    pub(super) fn ask(&mut self, polite: PoliteStop) -> bool {
+        self.forced = true;
+        self.observe();
+        // The root is not reaped yet, so the ids are still its own.
+        let _ = match polite {
+            PoliteStop::InterruptRoot => kill_process(self.root, Signal::INT),
+            PoliteStop::TerminateGroup => kill_process_group(self.root, Signal::TERM),
+        };
+        true
+    }
+
+    /// Ends root, group and every member at once.
+    pub(super) fn kill(&mut self) {
+        self.forced = true;
+        // Listed before anything is signalled: orphans lose their parent links.
+        let members = self.members();
+        let _ = kill_process_group(self.root, Signal::KILL);
+        let _ = kill_process(self.root, Signal::KILL);
+        for member in members {
+            signal_exactly(&member, Signal::KILL);
+        }
+    }
+
+    /// Ends whatever is left after the root's end, and says what could not be proven gone. Called
+    /// before the root is reaped.
+    pub(super) fn end(&mut self, wait: Duration) -> Vec<u32> {
+        self.ended = true;
+        let deadline = Instant::now() + wait;
+        let mut pause = Duration::from_millis(1);
+        let mut swept = false;
+        loop {
+            // The zombie root keeps the group's id from being reused.
+            let _ = kill_process_group(self.root, Signal::KILL);
+            let mut left: Vec<Process> = self.members();
+            left.retain(|p| !p.zombie && p.pid != raw(self.root));
+            if left.is_empty() && !swept && self.may_have_strays() {
+                left = self.marked();
+                swept = true;
+            }
+            self.reap();
+            if left.is_empty() {
+                return Vec::new();
+            }
+            for process in &left {
+                signal_exactly(process, Signal::KILL);
+            }
+            self.remember(&left);
+            if Instant::now() >= deadline {
+                return left.iter().filter(|p| is_running(p)).map(|p| p.pid).collect();
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(25));
+        }
+    }
+
+    /// With a subreaper, a tree that never had a second member cannot have strays.
+    fn may_have_strays(&self) -> bool {
+        !cfg!(target_os = "linux") || self.forced || self.known.iter().any(|p| p.pid != raw(self.root))
+    }
+
+    /// Members of the tree at this moment, and remembers them. Zombies are among them.
+    fn members(&mut self) -> Vec<Process> {
+        let me = std::process::id();
+        let table = below(me).unwrap_or_else(processes::all);
+        let seeds: Vec<u32> = table.iter().filter(|p| self.is_ours(p, me)).map(|p| p.pid).collect();
+        let members = processes::descendants(&table, &seeds);
+        self.remember(&members);
+        members
+    }
+
+    fn is_ours(&self, process: &Process, me: u32) -> bool {
+        let root = raw(self.root);
+        if process.pid == root || process.group == root {
+            return true;
+        }
+        if self.known.iter().any(|k| k.pid == process.pid && k.started == process.started) {
+            return true;
+        }
+        process.parent == me
+            && !self.before.contains(&process.pid)
+            && (CLAIMED.load(Ordering::SeqCst) || self.has_marker(process.pid))
+    }
+
+    fn has_marker(&self, pid: u32) -> bool {
+        processes::variable(pid, TURN_VAR).is_some_and(|value| value.to_str() == Some(&self.marker))
+    }
+
+    /// Processes anywhere that carry the run's marker, but not this one or those above it.
+    fn marked(&self) -> Vec<Process> {
+        leftovers(&self.marker)
+    }
+
+    fn remember(&mut self, members: &[Process]) {
+        for member in members {
+            if !self.known.iter().any(|k| k.pid == member.pid && k.started == member.started) {
+                self.known.push(*member);
+            }
+        }
+    }
+
+    /// Orphans that came to this process as their subreaper must be waited for here.
+    fn reap(&self) {
+        let me = std::process::id();
+        for member in &self.known {
+            let adopted = processes::find(member.pid)
+                .is_some_and(|p| p.zombie && p.parent == me && p.started == member.started);
+            if let Some(id) = pid(member.pid).filter(|id| adopted && *id != self.root) {
+                let _ = waitpid(Some(id), WaitOptions::NOHANG);
+            }
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // Only when a run is abandoned half-way, for instance by a panic in a callback.
+        if !self.ended {
+            self.kill();
+            self.end(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Processes that carry `marker`, but not this process or those above it.
+pub(super) fn leftovers(marker: &str) -> Vec<Process> {
+    let mut above = vec![std::process::id()];
+    while let Some(parent) = above.last().and_then(|pid| processes::find(*pid)).map(|p| p.parent) {
+        if parent == 0 || above.contains(&parent) {
+            break;
+        }
+        above.push(parent);
+    }
+    let mut found = processes::with_variable(TURN_VAR, marker.as_ref());
+    found.retain(|p| !p.zombie && !above.contains(&p.pid));
+    found
+}
+
+/// Ends every process that carries `marker` and what is below it.
+pub(super) fn end_leftovers(marker: &str, wait: Duration) -> Vec<u32> {
+    let deadline = Instant::now() + wait;
+    loop {
+        let marked = leftovers(marker);
+        if marked.is_empty() {
+            return Vec::new();
+        }
+        let seeds: Vec<u32> = marked.iter().map(|p| p.pid).collect();
+        let all = processes::descendants(&processes::all(), &seeds);
+        for process in &all {
+            signal_exactly(process, Signal::KILL);
+        }
+        if Instant::now() >= deadline {
+            return all.iter().filter(|p| is_running(p)).map(|p| p.pid).collect();
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// This process and everything below it, by direct look-ups; `None` where the system has none.
+fn below(me: u32) -> Option<Vec<Process>> {
+    let mut ids = processes::children(me)?;
+    let mut found: Vec<Process> = Vec::new();
+    let mut next = 0;
+    while let Some(id) = ids.get(next).copied() {
+        next += 1;
+        found.extend(processes::find(id));
+        for child in processes::children(id).unwrap_or_default() {
+            if !ids.contains(&child) {
+                ids.push(child);
+            }
+        }
+    }
+    Some(found)
+}
+
+fn is_running(process: &Process) -> bool {
+    processes::find(process.pid).is_some_and(|now| now.started == process.started && !now.zombie)
+}
+
+/// Signals this very process, not one that got its id afterwards.
+fn signal_exactly(process: &Process, signal: Signal) {
+    let Some(id) = pid(process.pid) else { return };
+    #[cfg(target_os = "linux")]
+    if let Ok(handle) = rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()) {
+        if is_running(process) {
+            let _ = rustix::process::pidfd_send_signal(&handle, signal);
+        }
+        return;
+    }
+    if is_running(process) {
+        let _ = kill_process(id, signal);
+    }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+fn raw(id: Pid) -> u32 {
+    id.as_raw_nonzero().get().unsigned_abs()
+}
+
+fn has_ended(root: Pid, wait: WaitIdOptions) -> bool {
+    loop {
+        match waitid(WaitId::Pid(root), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | wait) {
+            Ok(status) => return status.is_some(),
+            Err(rustix::io::Errno::INTR) => {}
+            // No such child: it is gone.
+            Err(_) => return true,
+        }
+    }
+}
+
+/// Blocks until a root has ended, without reaping it.
+pub(super) struct ExitWaiter(Pid);
+
+impl ExitWaiter {
+    pub(super) fn wait(self) {
+        has_ended(self.0, WaitIdOptions::empty());
+    }
+}
+
+/// Another process may be writing the file at this moment (an update of the CLI, or a fork elsewhere
+/// in this process that still holds it open): that passes.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for pause in [5, 20, 50, 100, 200] {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(Duration::from_millis(pause));
+            }
+            done => return done,
+        }
+    }
+    command.spawn()
+}
+
+/// Linux: the root ends when the thread that started it does, even if that is killed. A worker that
+/// takes its own tree along on a signal gets the chance to.
+#[cfg(target_os = "linux")]
+fn die_with_parent(command: &mut Command, polite: PoliteStop) {
+    let me = rustix::process::getpid();
+    let signal = match polite {
+        PoliteStop::InterruptRoot => Signal::TERM,
+        PoliteStop::TerminateGroup => Signal::KILL,
+    };
+    // SAFETY: between fork and exec only two system calls are made; neither allocates nor locks.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(signal))?;
+            // The parent may have ended before the call.
+            if rustix::process::getppid() == Some(me) {
+                Ok(())
+            } else {
+                Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
+            }
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent(_command: &mut Command, _polite: PoliteStop) {}
+
+/// While at least one run is active, orphans of the trees come to this process.
+struct Subreaper;
+
+static ACTIVE_RUNS: Mutex<usize> = Mutex::new(0);
+
+impl Subreaper {
+    fn hold() -> Self {
+        let mut active = ACTIVE_RUNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *active += 1;
+        if *active == 1 {
+            set_subreaper(true);
+        }
+        Self
+    }
+}
+
+impl Drop for Subreaper {
+    fn drop(&mut self) {
+        let mut active = ACTIVE_RUNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *active = active.saturating_sub(1);
+        if *active == 0 && !CLAIMED.load(Ordering::SeqCst) {
+            set_subreaper(false);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn set_subreaper(on: bool) {
+    let _ = rustix::process::set_child_subreaper(on.then(rustix::process::getpid));
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_subreaper(_on: bool) {}
+
+/// Lets blocked readers be told to stop, although somebody still holds the other end of their pipes.
+pub(super) struct Cut {
+    reader: PipeReader,
+    writer: Option<PipeWriter>,
+}
+
+impl Cut {
+    pub(super) fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        Ok(Self { reader, writer: Some(writer) })
+    }
+
+    /// Every reader returns `None` from now on.
+    pub(super) fn cut(&mut self) {
+        self.writer = None;
+    }
+}
+
+/// One stream of the root.
+pub(super) struct Stream {
+    file: File,
+    cut: PipeReader,
+}
+
+impl Stream {
+    pub(super) fn stdout(pipe: ChildStdout, cut: &Cut) -> io::Result<Self> {
+        Self::new(pipe.into(), cut)
+    }
+
+    pub(super) fn stderr(pipe: ChildStderr, cut: &Cut) -> io::Result<Self> {
+        Self::new(pipe.into(), cut)
+    }
+
+    fn new(pipe: OwnedFd, cut: &Cut) -> io::Result<Self> {
+        Ok(Self { file: File::from(pipe), cut: cut.reader.try_clone()? })
+    }
+
+    /// Waits for bytes. `None` if the stream was cut; `Some(0)` is its end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            let mut waiting = [PollFd::new(&self.file, PollFlags::IN), PollFd::new(&self.cut, PollFlags::IN)];
+            match poll(&mut waiting, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            let [stream, cut] = waiting.map(|entry| !entry.revents().is_empty());
+            // What is there is read first; the cut only ends the waiting.
+            if stream {
+                return self.file.read(buffer).map(Some);
+            }
+            if cut {
+                return Ok(None);
+            }
+        }
+    }
+}
