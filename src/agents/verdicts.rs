@@ -164,6 +164,21 @@ pub(super) fn explain(end: &RunEnd<'_>, said: &str) -> String {
     }
 }
 
+/// One event. A line that is JSON but for bytes that are no UTF-8 (output of a command, cut or in another
+/// encoding) counts, with these bytes replaced: the answer may be in it.
+pub(super) fn event_in<T: serde::de::DeserializeOwned>(line: &[u8]) -> Option<T> {
+    if !line.starts_with(b"{") {
+        return None;
+    }
+    match serde_json::from_slice(line) {
+        Ok(event) => Some(event),
+        Err(_) if std::str::from_utf8(line).is_err() => {
+            serde_json::from_str(&String::from_utf8_lossy(line)).ok()
+        }
+        Err(_) => None,
+    }
+}
+
 /// Nothing a person could read.
 pub(super) fn is_blank(text: &str) -> bool {
     super::redaction::strip_terminal(text).trim().is_empty()
@@ -201,6 +216,15 @@ mod tests {
         assert_eq!(version_in("2.1.332 (Claude Code)").as_deref(), Some("2.1.332"));
         assert_eq!(version_in("tool v1.2.3-beta.1, built today").as_deref(), Some("1.2.3-beta.1"));
         assert_eq!(version_in("no version here. 7"), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_cost_only_themselves() {
+        let text = |line: &[u8]| event_in::<Value>(line).map(|event| event["text"].clone());
+        assert_eq!(text(b"{\"text\":\"caf\xE9\"}"), Some(json!("caf\u{FFFD}")));
+        assert_eq!(text(b"{\"text\":\"plain\"}"), Some(json!("plain")));
+        assert_eq!(text(b"{\"text\":\"caf\xE9"), None);
+        assert_eq!(text(b"caf\xE9"), None);
     }
 
     #[test]

@@ -166,7 +166,10 @@ impl Parser {
     /// Reads what came as one document instead of as lines.
     fn documents(&mut self) {
         let mut other = std::mem::replace(&mut self.other, BoundedText::new(DOCUMENT_BYTES));
-        if let Some(text) = other.complete() {
+        if let Some(bytes) = other.complete() {
+            // As for a line: bytes that are no UTF-8 cost only themselves.
+            let text = String::from_utf8_lossy(bytes);
+            let text = text.as_bytes();
             let mut at = 0;
             let mut tries = 0;
             while let Some(start) = next_start(text, at) {
@@ -257,9 +260,7 @@ impl StreamParser for Parser {
         if trimmed.is_empty() {
             return None;
         }
-        let event =
-            trimmed.starts_with(b"{").then(|| serde_json::from_slice::<Event>(trimmed).ok()).flatten();
-        if let Some(event) = event {
+        if let Some(event) = verdicts::event_in::<Event>(trimmed) {
             let kind = event.r#type.as_str().unwrap_or_default();
             // The first event of a stream; from here on no line can belong to a larger document.
             if matches!(kind, "system" | "assistant") || self.streaming {

@@ -282,8 +282,7 @@ impl StreamParser for Parser {
         if line.is_empty() {
             return None;
         }
-        let event = line.starts_with(b"{").then(|| serde_json::from_slice::<Event>(line).ok()).flatten();
-        match event {
+        match verdicts::event_in::<Event>(line) {
             Some(event) if event.r#type.is_string() || event.msg.is_some() => {
                 if self.events == 0 && !is_known(&event) {
                     // A JSON answer of a CLI that ignored the format option is plain text.
