@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
 use crate::platform::{LockSupport, probe_locks};
-use crate::process::{absent_network_variables, current_depth};
+use crate::process::{absent_network_variables, current_depth, resolve};
 use crate::store::Store;
 
 /// How a check came out.
@@ -158,7 +158,7 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
     for agent in agents.iter().filter(|agent| agent.enabled) {
         let optional =
             config.is_ok_and(|config| config.agents.get(&agent.id).is_some_and(|a| !a.enabled_explicitly));
-        checks.push(agent_check(agent, optional));
+        checks.push(agent_check(context, agent, optional));
     }
     if config.is_ok() && !agents.iter().any(|agent| agent.enabled) {
         checks.push(warn(
@@ -306,39 +306,59 @@ fn store_fault(error: Error) -> Check {
 }
 
 /// `optional`: nobody asked for the agent; it is used if it is there.
-fn agent_check(agent: &AgentView, optional: bool) -> Check {
+fn agent_check(context: &Context, agent: &AgentView, optional: bool) -> Check {
     let name = format!("agent {}", agent.id);
     let Some(health) = &agent.health else { return warn(&name, "not probed", None) };
+    let other = found_elsewhere(context, agent);
     if !health.binary.ok {
-        if optional && health.binary.path.is_none() {
+        if optional && health.binary.path.is_none() && !names_a_path(&agent.bin) {
             return ok(&name, "not installed (used when found)");
         }
         let why = health.binary.error.clone().unwrap_or_else(|| "does not start".into());
-        return warn(
-            &name,
-            &why,
-            Some("Install it, or set `agents.<id>.bin` to its absolute path in the config file."),
-        );
+        let hint = match other {
+            Some(other) => format!("A search by name finds {other}: set `agents.{}.bin` to it.", agent.id),
+            None => "Install it, or set `agents.<id>.bin` to its absolute path in the config file.".into(),
+        };
+        return warn(&name, &why, Some(&hint));
     }
     let version = health.binary.version.as_deref().unwrap_or("unknown version");
     let path = health.binary.path.as_deref().unwrap_or_default();
-    match health.auth.status {
-        AuthStatus::Authenticated => {
-            Check { name, status: Status::Ok, detail: format!("{version}, logged in, {path}"), hint: None }
-        }
-        AuthStatus::Unauthenticated => Check {
-            name,
-            status: Status::Warn,
-            detail: format!("{version}, not logged in, {path}"),
-            hint: health.auth.login_command.map(|command| format!("Run `{command}` in a terminal.")),
-        },
-        AuthStatus::Unknown => Check {
-            name,
-            status: Status::Warn,
-            detail: format!("{version}, login unknown, {path}"),
-            hint: health.auth.detail.clone(),
-        },
+    let (status, login, hint) = match health.auth.status {
+        AuthStatus::Authenticated => (Status::Ok, "logged in", None),
+        AuthStatus::Unauthenticated => (
+            Status::Warn,
+            "not logged in",
+            health.auth.login_command.map(|command| format!("Run `{command}` in a terminal.")),
+        ),
+        AuthStatus::Unknown => (Status::Warn, "login unknown", health.auth.detail.clone()),
+    };
+    let mut check = Check { name, status, detail: format!("{version}, {login}, {path}"), hint };
+    if let Some(other) = other {
+        check.status = Status::Warn;
+        check.detail = format!("{}; a search by name finds another one, {other}", check.detail);
+        check.hint.get_or_insert_with(|| {
+            format!(
+                "If an update moved it, set `agents.{}.bin` in the config file to the new path.",
+                agent.id
+            )
+        });
     }
+    check
+}
+
+fn names_a_path(bin: &str) -> bool {
+    Path::new(bin).file_name() != Some(bin.as_ref())
+}
+
+/// The program that a terminal would start, if the config names another one by its path.
+fn found_elsewhere(context: &Context, agent: &AgentView) -> Option<String> {
+    if !names_a_path(&agent.bin) {
+        return None;
+    }
+    let found = resolve(Path::new(agent.id.as_str()), context).ok()?.display;
+    let configured = agent.health.as_ref().and_then(|health| health.binary.path.as_deref());
+    let real = |path: &str| crate::config::canonical(Path::new(path)).ok();
+    (real(&found) != real(configured.unwrap_or(&agent.bin))).then_some(found)
 }
 
 fn environment_checks(context: &Context, checks: &mut Vec<Check>) {

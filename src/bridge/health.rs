@@ -14,7 +14,7 @@ use crate::config::{AgentConfig, Config};
 use crate::context::Context;
 use crate::error::Error;
 use crate::policy::{AgentId, Sandbox};
-use crate::process::{self, Program};
+use crate::process::{self, ProcessError, Program};
 
 /// How long a finding is used.
 const FRESH: Duration = Duration::from_secs(60);
@@ -226,9 +226,19 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
     };
     let resolved = match process::resolve(&agent.program(settings, &context.exe), context) {
         Ok(resolved) => resolved,
-        Err(error) => return failed(error.into(), None),
+        Err(error) => {
+            // What is there and cannot be started is not the same as what is not there.
+            let path = match &error {
+                ProcessError::InterpreterMissing { program, .. }
+                | ProcessError::ProgramNotExecutable { program, .. } => Some(program.display().to_string()),
+                ProcessError::UnsafeBatchShim { path, .. } => Some(path.clone()),
+                _ => None,
+            };
+            return failed(error.into(), path);
+        }
     };
-    let path = resolved.program.display().to_string();
+    // Of a script that is started through its interpreter, the script.
+    let path = resolved.display.clone();
     let run = |args: Vec<String>| {
         let mut pass = settings.pass_env.clone();
         pass.extend(agent.home_variables().iter().map(|name| (*name).to_owned()));
