@@ -33,6 +33,11 @@ fn worker_body() {
             println!("child={}", child.id());
             std::process::exit(0);
         }
+        Ok("arguments") => {
+            let own: Vec<String> = std::env::args().skip(1 + ARGS.len()).collect();
+            println!("\narguments={own:?}");
+            std::process::exit(0);
+        }
         Ok("sleep") => sleep(),
         _ => {}
     }
@@ -52,11 +57,20 @@ fn worker(role: &str) -> Command {
 }
 
 fn go(role: &str, stdin: &[u8], cancel_when: impl Fn(&[String]) -> bool) -> (Report, Vec<String>) {
+    go_with(role, &[], stdin, cancel_when)
+}
+
+fn go_with(
+    role: &str,
+    more: &[&str],
+    stdin: &[u8],
+    cancel_when: impl Fn(&[String]) -> bool,
+) -> (Report, Vec<String>) {
     let mut env: std::collections::BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     env.insert(ROLE.into(), role.into());
     let program = Program {
         program: std::env::current_exe().unwrap(),
-        args: ARGS.iter().map(OsString::from).collect(),
+        args: ARGS.iter().chain(more).map(OsString::from).collect(),
         cwd: std::env::temp_dir(),
         env,
         stdin: stdin.to_vec(),
@@ -104,6 +118,26 @@ fn prompt_lines_exit_code_and_standard_error_arrive() {
     assert!(lines.iter().any(|line| line.ends_with("got 300000")), "{lines:?}");
     assert_eq!(report.stderr_tail, "noise\n");
     assert!(report.survivors.is_empty());
+}
+
+/// What cmd.exe would cut at, expand or carry out.
+#[test]
+fn arguments_arrive_exactly_on_every_system() {
+    let nasty = [
+        "first\nsecond\r\nthird",
+        "say \"hi\"",
+        "%PATH%",
+        "a^b & calc | more > x",
+        "!x!",
+        r"ends in \",
+        "",
+        r#"\" quoted \\"#,
+        "after all of it",
+    ];
+    let (report, lines) = go_with("arguments", &nasty, b"", |_| false);
+    assert_eq!(report.exit_code, Some(0), "{lines:?}");
+    let seen = lines.iter().find_map(|line| line.strip_prefix("arguments=")).unwrap();
+    assert_eq!(seen, format!("{nasty:?}"));
 }
 
 #[test]
