@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rmcp::model::CallToolResult;
+use serde_json::Value;
 
 use super::arguments::{
     CancelTurn, ContinueSession, DelegateTask, GetTurnOutput, Handoff, ListTurns, OutputField,
@@ -313,6 +314,7 @@ pub fn turn_text(view: &TurnView) -> String {
     if let Some(stderr) = &view.stderr {
         parts.push(format!("Last standard error:\n{stderr}"));
     }
+    parts.extend(survivors(&view.meta));
     if view.output_truncated {
         parts.push(format!(
             "The answer has {} bytes and was cut in the middle. All of it: get_turn_output with session_id {} and turn {}.",
@@ -324,4 +326,26 @@ pub fn turn_text(view: &TurnView) -> String {
         parts.push(format!("Next step: {hint}"));
     }
     parts.join("\n\n")
+}
+
+/// What could not be proven gone; a person has to look at it.
+fn survivors(meta: &Value) -> Option<String> {
+    let ids: Vec<String> = meta["survivingProcesses"].as_array()?.iter().map(Value::to_string).collect();
+    (!ids.is_empty()).then(|| format!("Processes of the worker that could not be ended: {}", ids.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn processes_that_are_left_are_told_in_words() {
+        let told = survivors(&json!({ "survivingProcesses": [7, 8] }));
+        assert_eq!(told.as_deref(), Some("Processes of the worker that could not be ended: 7, 8"));
+        assert_eq!(survivors(&json!({ "survivingProcesses": [] })), None);
+        assert_eq!(survivors(&json!({})), None);
+        assert_eq!(survivors(&Value::Null), None);
+    }
 }
