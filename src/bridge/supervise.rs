@@ -185,10 +185,18 @@ fn run_worker(
         stderr_tail: 16 << 10,
     };
     let result = {
-        let parser = &mut parser;
+        // Both streams are read into it, one line at a time.
+        let parser = std::cell::RefCell::new(&mut parser);
         let activity = std::cell::RefCell::new(&mut activity);
         let mut on_started = |_pid: u32| spacing.started();
+        let mut on_error_line = |line: &[u8]| {
+            let mut parser = parser.borrow_mut();
+            let parser = parser.as_mut()?;
+            parser.error_line(line);
+            parser.fatal().map(str::to_owned)
+        };
         let mut on_line = |line: &[u8]| {
+            let mut parser = parser.borrow_mut();
             let parser = parser.as_mut()?;
             if let Some(shown) = parser.line(line) {
                 activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
@@ -216,6 +224,7 @@ fn run_worker(
                 stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
                 on_started: &mut on_started,
                 on_line: &mut on_line,
+                on_error_line: &mut on_error_line,
                 on_tick: &mut on_tick,
             },
         )

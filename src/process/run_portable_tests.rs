@@ -84,6 +84,7 @@ fn go(role: &str, stdin: &[u8], cancel_when: impl Fn(&[String]) -> bool) -> (Rep
                 lines.borrow_mut().push(String::from_utf8_lossy(line).into_owned());
                 None
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| cancel_when(&lines.borrow()).then(|| "asked".to_owned()),
         },
     )
