@@ -10,6 +10,7 @@ use super::arguments::{
 };
 use super::outputs::{Cancelled, OutputPage, TurnList, TurnSummary};
 use super::{Call, ProgressReporter, checked_id, invalid, within};
+use crate::agents::Outcome;
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView, WaitedTurn};
 use crate::config::OnDisconnect;
@@ -155,7 +156,12 @@ pub async fn cancel_turn(mut call: Call) -> Result<CallToolResult> {
         (false, _) => {
             format!("The turn had already finished; nothing was cancelled.\n\n{}", turn_text(&view))
         }
-        (true, TurnStatus::Finished) => format!("Cancelled.\n\n{}", turn_text(&view)),
+        (true, TurnStatus::Finished) if view.outcome == Some(Outcome::Cancelled) => {
+            format!("Cancelled.\n\n{}", turn_text(&view))
+        }
+        (true, TurnStatus::Finished) => {
+            format!("The turn had already ended; its end stands.\n\n{}", turn_text(&view))
+        }
         (true, TurnStatus::StillRunning) => {
             format!("Asked for; the worker has not ended yet.\n\n{}", turn_text(&view))
         }
