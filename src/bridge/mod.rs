@@ -312,15 +312,16 @@ impl Bridge {
             let tick = (deadline - now).min(Duration::from_secs(1));
             let _ = tokio::time::timeout(tick, live.progress.changed()).await;
         }
-        let row = self.turn(turn_id).await?;
         let known = live.progress.borrow().finished.clone();
-        Ok(match known {
-            Some(Finished { end, unrecorded: Some(unrecorded) }) => WaitedTurn {
-                row: TurnRow { state: TurnState::Finished, end: Some(end), ..row },
-                unrecorded: Some(unrecorded),
-            },
-            _ => WaitedTurn { row, unrecorded: None },
-        })
+        if let Some(Finished { end, unrecorded: Some(unrecorded) }) = known {
+            // Its row may still say that it runs, and what kept the end from being written would keep a
+            // correction from being written too.
+            let id = turn_id.to_owned();
+            let row = self.with_store(move |store| Ok(store.turn(&id)?)).await?;
+            let row = TurnRow { state: TurnState::Finished, end: Some(end), ..row };
+            return Ok(WaitedTurn { row, unrecorded: Some(unrecorded) });
+        }
+        Ok(WaitedTurn { row: self.turn(turn_id).await?, unrecorded: None })
     }
 
     async fn wait_foreign(
@@ -357,11 +358,15 @@ impl Bridge {
         .await
     }
 
-    /// Marks every running turn whose supervisor has died as interrupted.
+    /// Marks every running turn whose supervisor has died as interrupted, before a list is shown. Where
+    /// nothing can be written there is still something to read.
     pub async fn reconcile(&self) -> Result<()> {
         self.with_store(|store| {
             let running = store.running_turns()?;
-            reconcile::rows(store, running.rows).map(|_| ())
+            match reconcile::rows(store, running.rows) {
+                Err(error) if !["STORE_FULL", "STORE_UNWRITABLE"].contains(&error.code()) => Err(error),
+                _ => Ok(()),
+            }
         })
         .await
     }

@@ -119,7 +119,11 @@ impl Blobs {
     pub fn write(&self, turn: &str, kind: BlobKind, bytes: &[u8]) -> Result<(), StoreError> {
         let file = self.create(turn, kind)?;
         let path = self.path(turn, kind)?;
-        private::fill_durably(file, bytes).map_err(|error| StoreError::from_io(&path, &error))
+        private::fill_durably(file, bytes).map_err(|error| {
+            // A part of it must not pass for the whole.
+            let _ = std::fs::remove_file(&path);
+            StoreError::from_io(&path, &error)
+        })
     }
 
     /// Writes the final answer and returns its size. Do this before the end of the turn is
