@@ -33,6 +33,7 @@ use crate::agents::redaction;
 use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::platform;
 use crate::process;
 use crate::store::{CancelRequest, Store, TurnEnd, TurnRow, TurnState};
 use health::HealthCache;
@@ -145,7 +146,10 @@ impl Bridge {
         if let Some(store) = slot.as_ref() {
             return Ok(Arc::clone(store));
         }
-        let store = Arc::new(Store::open(&self.inner.config.state_dir, self.inner.context.clock)?);
+        let folder = &self.inner.config.state_dir;
+        let store = Arc::new(Store::open(folder, self.inner.context.clock)?);
+        // Without working locks a running turn could not be told from a dead one.
+        platform::require_locks(folder)?;
         *slot = Some(Arc::clone(&store));
         Ok(store)
     }
