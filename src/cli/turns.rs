@@ -118,14 +118,16 @@ fn list(
     output: &mut Output,
 ) -> Result<Exit> {
     let filter = TurnFilter { state: running.then_some(TurnState::Running), agent: None, session };
-    let rows = if open(bridge)?.is_none() {
-        Vec::new()
+    let (rows, skipped) = if open(bridge)?.is_none() {
+        (Vec::new(), Vec::new())
     } else {
         super::event_loop()?.block_on(async {
             bridge.reconcile().await?;
-            bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?.rows)).await
+            let list = bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?)).await?;
+            Ok::<_, crate::error::Error>((list.rows, list.skipped))
         })?
     };
+    output.skipped("turn", &skipped);
     let now = bridge.context().clock.now_ms();
     if as_json {
         let turns: Vec<_> = rows.iter().map(|row| TurnSummary::new(row, now)).collect();

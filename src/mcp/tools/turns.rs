@@ -16,7 +16,7 @@ use crate::bridge::{Bridge, TurnRequest, TurnView, WaitedTurn};
 use crate::config::OnDisconnect;
 use crate::error::Result;
 use crate::mcp::reply::{PAGE_BYTES, PREVIEW_BYTES, error_reply, escaped_len, json_reply, reply};
-use crate::store::{BlobKind, Listed, TurnFilter};
+use crate::store::{BlobKind, Listed, Skipped, TurnFilter};
 
 /// What an agent is asked when a handoff names no task.
 const DEFAULT_HANDOFF: &str = "Another agent worked on this before you. Check its claims against the files in the working \
@@ -25,6 +25,8 @@ const DEFAULT_HANDOFF: &str = "Another agent worked on this before you. Check it
 const CANCEL_WAIT: Duration = Duration::from_secs(8);
 /// Bytes of a list in one reply.
 const LIST_BYTES: usize = 9_000;
+/// Damaged records named in one reply.
+pub const SKIPPED_SHOWN: usize = 20;
 /// Longest idempotency key, in bytes.
 const MAX_KEY: usize = 200;
 
@@ -183,31 +185,34 @@ pub async fn list_turns(mut call: Call) -> Result<CallToolResult> {
     let list = call
         .bridge
         .with_store(move |store| {
-            let (turns, next_cursor) = fit_page(
+            let (turns, skipped, next_cursor) = fit_page(
                 limit as usize,
                 |row| TurnSummary::new(row, now),
                 |limit| Ok(store.list_turns(&filter, limit, cursor.as_deref())?),
             )?;
-            Ok(TurnList { turns, next_cursor })
+            Ok(TurnList { turns, skipped, next_cursor })
         })
         .await?;
     Ok(json_reply(&list))
 }
 
-/// As many rows as were asked for, but no more than a reply should hold, and the cursor after them.
+/// As many rows as were asked for, but no more than a reply should hold, the first of those that cannot be
+/// read, and the cursor after them.
 pub fn fit_page<R, S: serde::Serialize>(
     limit: usize,
     summarise: impl Fn(&R) -> S,
     list: impl Fn(usize) -> Result<Listed<R>>,
-) -> Result<(Vec<S>, Option<String>)> {
-    let page = list(limit)?;
+) -> Result<(Vec<S>, Vec<Skipped>, Option<String>)> {
+    let mut page = list(limit)?;
+    page.skipped.truncate(SKIPPED_SHOWN);
     let summaries: Vec<S> = page.rows.iter().map(&summarise).collect();
     let fitting = fitting(&summaries);
     if fitting == summaries.len() {
-        return Ok((summaries, page.next));
+        return Ok((summaries, page.skipped, page.next));
     }
-    let page = list(fitting)?;
-    Ok((page.rows.iter().map(summarise).collect(), page.next))
+    let mut page = list(fitting)?;
+    page.skipped.truncate(SKIPPED_SHOWN);
+    Ok((page.rows.iter().map(summarise).collect(), page.skipped, page.next))
 }
 
 /// How many of these a reply should hold; at least one.
