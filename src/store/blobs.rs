@@ -75,6 +75,9 @@ pub struct Preview {
     pub next_offset: Option<u64>,
 }
 
+/// Name of their folder in the state folder.
+pub(super) const FOLDER: &str = "blobs";
+
 /// Room kept for the marker between head and tail.
 const MARKER_ROOM: usize = 64;
 
@@ -87,7 +90,7 @@ pub struct Blobs {
 impl Blobs {
     /// The blobs of `state_dir`. Touches nothing.
     pub fn new(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join("blobs") }
+        Self { folder: state_dir.join(FOLDER) }
     }
 
     /// The file of a blob, whether it exists or not.
