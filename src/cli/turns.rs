@@ -103,6 +103,9 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
                 Field::Stderr => BlobKind::Stderr,
                 Field::Stdout => BlobKind::Stdout,
             };
+            if kind == BlobKind::Answer {
+                store.check_answer(&turn)?;
+            }
             copy_blob(&store, &turn.id, kind, output)?;
             Ok(Exit::Ok)
         }

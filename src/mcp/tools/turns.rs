@@ -241,6 +241,9 @@ pub async fn get_turn_output(mut call: Call) -> Result<CallToolResult> {
         .bridge
         .with_store(move |store| {
             let row = store.turn_at(&session, arguments.turn)?;
+            if kind == BlobKind::Answer {
+                store.check_answer(&row)?;
+            }
             let mut limit = limit;
             loop {
                 let mut page = store.blobs().read_page(&row.id, kind, offset, limit)?;
@@ -292,8 +295,11 @@ async fn view(bridge: &Bridge, waited: WaitedTurn) -> Result<TurnView> {
 }
 
 async fn turn_reply(bridge: &Bridge, waited: WaitedTurn, notes: Vec<String>) -> Result<CallToolResult> {
-    match view(bridge, waited).await.map(|view| TurnView { notes, ..view }) {
-        Ok(view) => Ok(reply(turn_text(&view), &view, view.is_error)),
+    match view(bridge, waited).await {
+        Ok(mut view) => {
+            view.notes.splice(0..0, notes);
+            Ok(reply(turn_text(&view), &view, view.is_error))
+        }
         Err(error) => Ok(error_reply(&error)),
     }
 }
