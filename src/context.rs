@@ -5,7 +5,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// For tests only: sets the wall clock off by that many milliseconds (`-3600000`), or only once the process has
+/// run for a while (`-3600000@1500`: after 1.5 s). Deadlines do not follow it.
+const CLOCK_OFFSET_VAR: &str = "AGENT_BRIDGE_TEST_CLOCK_OFFSET_MS";
 
 /// The world around one run of the program.
 #[derive(Clone, Debug)]
@@ -29,6 +33,13 @@ pub enum Clock {
     System,
     /// Always this time (milliseconds since 1970).
     Fixed(i64),
+    /// The machine's clock, set off from some moment on.
+    Shifted {
+        /// Milliseconds that are added.
+        by: i64,
+        /// From when on.
+        from: Instant,
+    },
 }
 
 impl Clock {
@@ -36,6 +47,10 @@ impl Clock {
     pub fn now_ms(self) -> i64 {
         match self {
             Self::Fixed(ms) => ms,
+            Self::Shifted { by, from } => {
+                let now = Self::System.now_ms();
+                if Instant::now() >= from { now.saturating_add(by).max(0) } else { now }
+            }
             Self::System => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .ok()
@@ -43,6 +58,17 @@ impl Clock {
                 .unwrap_or(0),
         }
     }
+}
+
+/// Reads [`CLOCK_OFFSET_VAR`]; a value that cannot be read sets nothing off.
+fn clock(offset: Option<&str>) -> Clock {
+    let shifted = || {
+        let text = offset?;
+        let (by, after) = text.split_once('@').unwrap_or((text, "0"));
+        let from = Instant::now().checked_add(Duration::from_millis(after.parse().ok()?))?;
+        Some(Clock::Shifted { by: by.parse().ok()?, from })
+    };
+    shifted().unwrap_or(Clock::System)
 }
 
 impl Context {
@@ -56,6 +82,7 @@ impl Context {
             exe: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("agent-bridge")),
             clock: Clock::System,
         };
+        context.clock = clock(context.text_var(CLOCK_OFFSET_VAR));
         let name = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
         context.home = context
             .var(name)

@@ -174,21 +174,29 @@ pub(super) fn posing_as_answer(text: &str) -> Option<Finding> {
     POSING_AS_ANSWER.iter().find(|(start, _)| lower.starts_with(start)).map(|(_, finding)| *finding)
 }
 
-/// Whether a plain line says that the CLI waits for a person to log in.
+/// What a CLI says that waits for a person to log in.
+const WAITING: &[&str] = &[
+    "opening browser",
+    "opening your browser",
+    "in your browser to log in",
+    "in your browser to authenticate",
+    "waiting for authentication",
+    "paste code here",
+    "enter the authorization code",
+];
+
+/// Whether a plain line says that the CLI waits for a person to log in, or wants one to.
 pub(super) fn waits_for_login(line: &str) -> bool {
-    const WAITING: &[&str] = &[
-        "please run /login",
-        "not logged in",
-        "opening browser",
-        "opening your browser",
-        "in your browser to log in",
-        "in your browser to authenticate",
-        "waiting for authentication",
-        "paste code here",
-        "enter the authorization code",
-    ];
     let lower = line.to_lowercase();
-    line.len() <= POSING_BYTES && WAITING.iter().any(|phrase| lower.contains(phrase))
+    let wanted = ["please run /login", "not logged in"];
+    line.len() <= POSING_BYTES && wanted.iter().chain(WAITING).any(|phrase| lower.contains(phrase))
+}
+
+/// Whether a line of standard error says that the CLI waits for a person to log in. Less proves it than on
+/// standard output: warnings about a login to something else stand there beside a run that goes well.
+pub(super) fn is_login_wait(line: &[u8]) -> bool {
+    let lower = String::from_utf8_lossy(line).to_lowercase();
+    line.len() <= 200 && WAITING.iter().any(|phrase| lower.contains(phrase))
 }
 
 /// Whether the n-th line (from 1) of plain output is such a line on its own. Late or long lines and lines

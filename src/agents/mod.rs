@@ -202,6 +202,10 @@ pub struct Activity {
 pub trait StreamParser {
     /// One line without its line end, as bytes; may be anything. Returns what is worth showing.
     fn line(&mut self, line: &[u8]) -> Option<Activity>;
+    /// One line of standard error, likewise.
+    fn error_line(&mut self, line: &[u8]) {
+        let _ = line;
+    }
     /// A finding so far that should end the run at once (for instance a login prompt that waits).
     fn fatal(&self) -> Option<&str> {
         None

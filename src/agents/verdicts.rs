@@ -76,6 +76,12 @@ impl Draft {
         self.close(finding.map_or(Outcome::WorkerError, Finding::outcome), answer, detail)
     }
 
+    /// A run that went well in a format that is not understood; says which version would be.
+    pub fn not_recognised(self, why: &str, text: String) -> Verdict {
+        let why = format!("{why} (this adapter was made for {})", self.tested_version);
+        self.close(Outcome::FormatUnrecognised, text, evidence::detail(&why))
+    }
+
     /// A completed answer: empty, a refusal in disguise, spoilt by the exit status, or a success.
     pub fn answered(self, answer: String, end: &RunEnd<'_>) -> Verdict {
         if is_blank(&answer) {
@@ -115,12 +121,9 @@ impl Draft {
             if let Some(finding) = evidence::posing_as_answer(&text).or_else(|| short_login(&text)) {
                 return self.fail(Some(finding), &text.clone(), text);
             }
-            let why = format!(
-                "the agent ended normally, but its output is not in the format of this adapter (made for {}); \
-                 the text is kept as it came",
-                self.tested_version
-            );
-            return self.close(Outcome::FormatUnrecognised, text, evidence::detail(&why));
+            let why =
+                "the agent ended normally, but its output is in another format; the text is kept as it came";
+            return self.not_recognised(why, text);
         }
         let said = if stderr.is_empty() { clip_bytes(&text, 4096) } else { stderr.as_str() };
         let finding =

@@ -144,7 +144,18 @@ pub(super) fn record(spec: &RunSpec, store: &Store, ended: Ended) -> RunEvent {
         Err(error) => {
             let reason = failed_capture.unwrap_or_else(|| error.to_string());
             // Try to leave at least the outcome behind; the answer goes to whoever waits.
-            let bare = TurnEnd { answer_bytes: 0, ..end.clone() };
+            let bare = TurnEnd {
+                answer_bytes: 0,
+                code: end.code.clone().or_else(|| Some(errors::RECORD_NOT_WRITTEN.code.to_owned())),
+                detail: Some(
+                    end.detail
+                        .iter()
+                        .fold(format!("the answer could not be kept: {reason}"), |lost, detail| {
+                            format!("{detail}; {lost}")
+                        }),
+                ),
+                ..end.clone()
+            };
             let revision = store.finish_turn(&turn.id, &bare, native.as_ref()).ok();
             let cut = verdict.answer.floor_char_boundary(UNRECORDED_ANSWER);
             (revision, Some(Unrecorded { reason, answer: verdict.answer[..cut].to_owned() }))

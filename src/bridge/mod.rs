@@ -33,6 +33,7 @@ use crate::agents::redaction;
 use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::platform;
 use crate::process;
 use crate::store::{CancelRequest, Store, TurnEnd, TurnRow, TurnState};
 use health::HealthCache;
@@ -145,7 +146,10 @@ impl Bridge {
         if let Some(store) = slot.as_ref() {
             return Ok(Arc::clone(store));
         }
-        let store = Arc::new(Store::open(&self.inner.config.state_dir, self.inner.context.clock)?);
+        let folder = &self.inner.config.state_dir;
+        let store = Arc::new(Store::open(folder, self.inner.context.clock)?);
+        // Without working locks a running turn could not be told from a dead one.
+        platform::require_locks(folder)?;
         *slot = Some(Arc::clone(&store));
         Ok(store)
     }
@@ -312,15 +316,16 @@ impl Bridge {
             let tick = (deadline - now).min(Duration::from_secs(1));
             let _ = tokio::time::timeout(tick, live.progress.changed()).await;
         }
-        let row = self.turn(turn_id).await?;
         let known = live.progress.borrow().finished.clone();
-        Ok(match known {
-            Some(Finished { end, unrecorded: Some(unrecorded) }) => WaitedTurn {
-                row: TurnRow { state: TurnState::Finished, end: Some(end), ..row },
-                unrecorded: Some(unrecorded),
-            },
-            _ => WaitedTurn { row, unrecorded: None },
-        })
+        if let Some(Finished { end, unrecorded: Some(unrecorded) }) = known {
+            // Its row may still say that it runs, and what kept the end from being written would keep a
+            // correction from being written too.
+            let id = turn_id.to_owned();
+            let row = self.with_store(move |store| Ok(store.turn(&id)?)).await?;
+            let row = TurnRow { state: TurnState::Finished, end: Some(end), ..row };
+            return Ok(WaitedTurn { row, unrecorded: Some(unrecorded) });
+        }
+        Ok(WaitedTurn { row: self.turn(turn_id).await?, unrecorded: None })
     }
 
     async fn wait_foreign(
@@ -357,11 +362,15 @@ impl Bridge {
         .await
     }
 
-    /// Marks every running turn whose supervisor has died as interrupted.
+    /// Marks every running turn whose supervisor has died as interrupted, before a list is shown. Where
+    /// nothing can be written there is still something to read.
     pub async fn reconcile(&self) -> Result<()> {
         self.with_store(|store| {
             let running = store.running_turns()?;
-            reconcile::rows(store, running.rows).map(|_| ())
+            match reconcile::rows(store, running.rows) {
+                Err(error) if !["STORE_FULL", "STORE_UNWRITABLE"].contains(&error.code()) => Err(error),
+                _ => Ok(()),
+            }
         })
         .await
     }

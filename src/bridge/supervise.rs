@@ -76,7 +76,7 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
     let turn = &spec.turn;
     let store = Store::open(&spec.state_dir, context.clock)?;
     let agent = agents::require(turn.agent)?;
-    let Some(_session_lock) = wait_for_session(&store, spec, gone)? else {
+    let Some(session_lock) = wait_for_session(&store, spec, gone)? else {
         return Err(StoreError::SessionBusy {
             session: turn.session_id.clone(),
             turn: running_turn(&store, spec),
@@ -110,8 +110,11 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         }
         Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
-    let ended = run_worker(spec, &store, agent, &program, gone, events);
+    let mut spacing = StartSpacing::wait(&store, spec, gone);
+    let ended = run_worker(spec, &store, agent, &program, gone, &mut spacing, events);
     events.send(&record(spec, &store, ended));
+    drop(session_lock);
+    spacing.outlast();
     Ok(())
 }
 
@@ -162,12 +165,12 @@ fn run_worker(
     agent: &dyn Agent,
     program: &Program,
     gone: &AtomicBool,
+    spacing: &mut StartSpacing,
     events: &mut Events,
 ) -> Ended {
     let turn = &spec.turn;
     let secrets = secret_values(program);
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-    let mut spacing = StartSpacing::wait(store, spec);
     let mut parser = Some(agent.parser(turn.resume.as_deref()));
     let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
     let mut next_poll = Instant::now();
@@ -182,10 +185,18 @@ fn run_worker(
         stderr_tail: 16 << 10,
     };
     let result = {
-        let parser = &mut parser;
+        // Both streams are read into it, one line at a time.
+        let parser = std::cell::RefCell::new(&mut parser);
         let activity = std::cell::RefCell::new(&mut activity);
         let mut on_started = |_pid: u32| spacing.started();
+        let mut on_error_line = |line: &[u8]| {
+            let mut parser = parser.borrow_mut();
+            let parser = parser.as_mut()?;
+            parser.error_line(line);
+            parser.fatal().map(str::to_owned)
+        };
         let mut on_line = |line: &[u8]| {
+            let mut parser = parser.borrow_mut();
             let parser = parser.as_mut()?;
             if let Some(shown) = parser.line(line) {
                 activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
@@ -213,6 +224,7 @@ fn run_worker(
                 stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
                 on_started: &mut on_started,
                 on_line: &mut on_line,
+                on_error_line: &mut on_error_line,
                 on_tick: &mut on_tick,
             },
         )
@@ -268,28 +280,54 @@ impl ActivityRecord<'_> {
     }
 }
 
-/// Keeps two starts of one agent apart, across processes: the lock is held for the spacing.
+/// Keeps two starts of one agent apart, across processes: a lock is held from before the start until the
+/// spacing has passed after it, even if the run is over before that.
 struct StartSpacing {
     lock: Option<LockFile>,
+    holder: Option<std::thread::JoinHandle<()>>,
     spacing: Duration,
 }
 
 impl StartSpacing {
-    fn wait(store: &Store, spec: &RunSpec) -> Self {
+    /// Waits for its turn. A cancel or the end of the front door ends the wait; the run then sees it first.
+    fn wait(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Self {
         let spacing = Duration::from_millis(spec.start_spacing_ms);
-        let lock = (!spacing.is_zero())
-            .then(|| start_lock_path(store.state_dir(), spec.turn.agent))
-            .and_then(|path| platform::wait_exclusive(&path, spacing * 64).ok().flatten());
-        Self { lock, spacing }
+        let mut waiting = Self { lock: None, holder: None, spacing };
+        if spacing.is_zero() {
+            return waiting;
+        }
+        let path = start_lock_path(store.state_dir(), spec.turn.agent);
+        let deadline = Instant::now() + spacing * 64;
+        while Instant::now() < deadline {
+            match platform::wait_exclusive(&path, CANCEL_POLL) {
+                Ok(None) => {}
+                taken => {
+                    waiting.lock = taken.ok().flatten();
+                    return waiting;
+                }
+            }
+            let host_left = gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel;
+            if host_left || store.cancel_requested(&spec.turn.id).ok().flatten().is_some() {
+                return waiting;
+            }
+        }
+        waiting
     }
 
     fn started(&mut self) {
         if let Some(lock) = self.lock.take() {
             let spacing = self.spacing;
-            std::thread::spawn(move || {
+            self.holder = Some(std::thread::spawn(move || {
                 std::thread::sleep(spacing);
                 drop(lock);
-            });
+            }));
+        }
+    }
+
+    /// The lock goes with this process, so the process stays for as long as the lock must.
+    fn outlast(self) {
+        if let Some(holder) = self.holder {
+            let _ = holder.join();
         }
     }
 }

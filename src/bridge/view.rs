@@ -145,6 +145,11 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
     } else {
         none()
     };
+    let damage = match &waited.unrecorded {
+        None => store.check_answer(row).err().map(crate::error::Error::from),
+        Some(_) => None,
+    };
+    let damage = damage.map(|error| format!("{}: {error}. {}", error.code(), error.hint()));
     let code = match &waited.unrecorded {
         Some(_) => Some("RECORD_NOT_WRITTEN".to_owned()),
         None => end.and_then(|end| end.code.clone()),
@@ -181,7 +186,7 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
         stderr_truncated: stderr.truncated,
         tokens: end.and_then(|end| end.tokens),
         cost_usd: end.and_then(|end| end.cost_usd),
-        notes: Vec::new(),
+        notes: damage.into_iter().collect(),
         output_ref: OutputRef {
             tool: "get_turn_output",
             bridge_session_id: row.session_id.clone(),

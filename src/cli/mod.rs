@@ -58,26 +58,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve one MCP host on standard input and output.
+    // The arguments' own comments are the help texts: one here would hide all but the first line of them.
     Serve(serve::Args),
-    /// Give a task to an agent and print its answer.
     Delegate(delegate::Args),
-    /// List, show and search sessions.
     Sessions(sessions::Args),
-    /// List, show, wait for, cancel and page turns.
     Turns(turns::Args),
-    /// Check the installation. Read-only.
     Doctor(doctor::Args),
     /// Write, check and explain the config file.
     #[command(subcommand)]
     Config(config::Command),
-    /// See the main job done in a throwaway folder.
     Demo(demo::Args),
-    /// Explain an error code.
     Explain(explain::Args),
-    /// Print a completion script for your shell.
     Completions(completions::Args),
-    /// Print the manual page, or write all of them to a folder.
     Man(man::Args),
     /// Supervise one turn (started by this program).
     #[command(hide = true)]

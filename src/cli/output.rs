@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Error;
+use crate::store::Skipped;
 
 /// Where a command writes.
 pub struct Output {
@@ -50,6 +51,17 @@ impl Output {
     /// A remark for people, on standard error.
     pub fn note(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// Damaged records that a list leaves out, on standard error.
+    pub fn skipped(&mut self, kind: &str, skipped: &[Skipped]) {
+        for record in skipped {
+            self.note(&format!(
+                "warning: {kind} {} cannot be read: {}",
+                record.id,
+                one_line(&record.reason, 200)
+            ));
+        }
     }
 
     /// An error and the next step, on standard error.

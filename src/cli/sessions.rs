@@ -66,10 +66,11 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
 }
 
 fn list(bridge: &Bridge, limit: usize, as_json: bool, output: &mut Output) -> Result<Exit> {
-    let rows = match open(bridge)? {
-        Some(store) => store.list_sessions(limit, None)?.rows,
-        None => Vec::new(),
+    let (rows, skipped) = match open(bridge)? {
+        Some(store) => store.list_sessions(limit, None).map(|list| (list.rows, list.skipped))?,
+        None => (Vec::new(), Vec::new()),
     };
+    output.skipped("session", &skipped);
     if as_json {
         let sessions: Vec<_> = rows.iter().map(SessionSummary::new).collect();
         output.document("sessions", &json!({ "sessions": sessions }));
@@ -104,6 +105,7 @@ fn show(bridge: &Bridge, id: &str, max: usize, as_json: bool, output: &mut Outpu
     let mut next = Some(0);
     while let Some(from) = next {
         let page = store.turns(id, from, 200)?;
+        output.skipped("turn", &page.skipped);
         turns.extend(page.rows);
         next = page.next_index;
     }

@@ -103,6 +103,9 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
                 Field::Stderr => BlobKind::Stderr,
                 Field::Stdout => BlobKind::Stdout,
             };
+            if kind == BlobKind::Answer {
+                store.check_answer(&turn)?;
+            }
             copy_blob(&store, &turn.id, kind, output)?;
             Ok(Exit::Ok)
         }
@@ -118,14 +121,16 @@ fn list(
     output: &mut Output,
 ) -> Result<Exit> {
     let filter = TurnFilter { state: running.then_some(TurnState::Running), agent: None, session };
-    let rows = if open(bridge)?.is_none() {
-        Vec::new()
+    let (rows, skipped) = if open(bridge)?.is_none() {
+        (Vec::new(), Vec::new())
     } else {
         super::event_loop()?.block_on(async {
             bridge.reconcile().await?;
-            bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?.rows)).await
+            let list = bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?)).await?;
+            Ok::<_, crate::error::Error>((list.rows, list.skipped))
         })?
     };
+    output.skipped("turn", &skipped);
     let now = bridge.context().clock.now_ms();
     if as_json {
         let turns: Vec<_> = rows.iter().map(|row| TurnSummary::new(row, now)).collect();

@@ -76,6 +76,20 @@ pub fn probe_locks(dir: &Path) -> Result<LockSupport, PlatformError> {
     probe_with(dir, |file| file.try_lock())
 }
 
+/// Refuses a folder whose locks keep nobody out. A folder in which that cannot be tried (no room, no
+/// permission) is not refused: whatever needs a lock there will fail by name.
+pub fn require_locks(dir: &Path) -> Result<(), PlatformError> {
+    let path = dir.to_path_buf();
+    match probe_locks(dir) {
+        Ok(LockSupport::Unsupported) => {
+            let source = io::Error::from(io::ErrorKind::Unsupported);
+            Err(PlatformError::LocksUnsupported { path, source })
+        }
+        Ok(LockSupport::GrantsTwice) => Err(PlatformError::LocksUnreliable { path }),
+        Ok(LockSupport::Works) | Err(_) => Ok(()),
+    }
+}
+
 fn probe_with(
     dir: &Path,
     try_lock: impl Fn(&File) -> Result<(), TryLockError>,

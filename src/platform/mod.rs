@@ -26,7 +26,9 @@ mod os;
 
 pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
 pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
-pub use locks::{LockFile, LockSupport, probe_locks, try_exclusive, try_shared, wait_exclusive};
+pub use locks::{
+    LockFile, LockSupport, probe_locks, require_locks, try_exclusive, try_shared, wait_exclusive,
+};
 pub use termination::termination;
 
 /// Why the operating system did not do what was asked.
@@ -106,6 +108,12 @@ pub enum PlatformError {
         /// The system's words.
         source: io::Error,
     },
+    /// The file system gives one lock to two holders.
+    #[error("the file system of {path} grants the same lock twice", path = .path.display())]
+    LocksUnreliable {
+        /// The folder.
+        path: PathBuf,
+    },
 }
 
 crate::codes! {
@@ -139,6 +147,9 @@ crate::codes! {
     LOCKS_UNSUPPORTED { exit: Refused, retryable: false,
         cause: "The file system (often a network or shared folder) offers no file locks, so two processes could not be kept apart.",
         remedy: "Set `stateDir` to a folder on a local disk." }
+    LOCKS_UNRELIABLE { exit: Refused, retryable: false,
+        cause: "The file system (often a network or shared folder) grants the same lock to two holders, so two processes could not be kept apart.",
+        remedy: "Set `stateDir` to a folder on a local disk." }
 }
 
 impl Coded for PlatformError {
@@ -154,6 +165,7 @@ impl Coded for PlatformError {
             Self::WriteFailed { .. } => &WRITE_FAILED,
             Self::LockFailed { .. } => &LOCK_FAILED,
             Self::LocksUnsupported { .. } => &LOCKS_UNSUPPORTED,
+            Self::LocksUnreliable { .. } => &LOCKS_UNRELIABLE,
         }
     }
 }

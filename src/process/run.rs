@@ -36,6 +36,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Read size, and with it the memory of the channel: 32 × 64 KiB.
 const CHUNK: usize = 64 * 1024;
+/// Longest line of standard error that is shown to the caller.
+const MAX_ERROR_LINE: usize = 64 * 1024;
 const QUEUED_CHUNKS: usize = 32;
 
 /// Where a run's output goes, and who is told. All callbacks run on the calling thread.
@@ -49,6 +51,8 @@ pub struct RunIo<'a> {
     /// Called with each line of standard output, without its line end. `Some` is a finding that cannot
     /// get better, and ends the run.
     pub on_line: &'a mut dyn FnMut(&[u8]) -> Option<String>,
+    /// The same for standard error. Lines over 64 KiB are left out.
+    pub on_error_line: &'a mut dyn FnMut(&[u8]) -> Option<String>,
     /// Called before the start (with zero) and then at least every 50 ms with the time since the start.
     /// `Some` is a reason to cancel; before the start it means that nothing is started.
     pub on_tick: &'a mut dyn FnMut(Duration) -> Option<String>,
@@ -120,6 +124,7 @@ pub fn capture(program: &Program, timeout: Duration, max_bytes: usize) -> Result
         stderr_file: None,
         on_started: &mut |_| {},
         on_line: &mut on_line,
+        on_error_line: &mut |_| None,
         on_tick: &mut |_| None,
     };
     let report = run(program, &limits, PoliteStop::TerminateGroup, io)?;
@@ -156,6 +161,7 @@ struct Run<'a> {
     events: Receiver<Event>,
     open_streams: u32,
     lines: Lines,
+    error_lines: Lines,
     tail: Tail,
     phase: Phase,
     started: Instant,
@@ -209,6 +215,7 @@ impl<'a> Run<'a> {
             events,
             open_streams,
             lines: Lines::new(limits.max_line),
+            error_lines: Lines::new(MAX_ERROR_LINE),
             tail: Tail::new(limits.stderr_tail),
             phase: Phase::Running,
             started,
@@ -370,6 +377,17 @@ impl<'a> Run<'a> {
         self.report.stderr_bytes += length(bytes);
         write_captured(&mut self.io.stderr_file, bytes, &mut self.report.capture_error);
         self.tail.feed(bytes);
+        let mut fatal = None;
+        let on_error_line = &mut self.io.on_error_line;
+        // A line that is too long is no fault here: the whole stream is kept, and its tail.
+        let _ = self.error_lines.feed(bytes, |line| {
+            if let Some(reason) = on_error_line(line) {
+                fatal.get_or_insert(reason);
+            }
+        });
+        if let Some(reason) = fatal {
+            self.stop(Stopped::Fatal(reason));
+        }
     }
 
     /// The part of `bytes` that is still within the limit. The rest is read, so that the program can

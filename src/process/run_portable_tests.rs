@@ -98,6 +98,7 @@ fn go_with(
                 lines.borrow_mut().push(String::from_utf8_lossy(line).into_owned());
                 None
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| cancel_when(&lines.borrow()).then(|| "asked".to_owned()),
         },
     )

@@ -71,6 +71,7 @@ fn go(
                 seen.borrow_mut().lines.push(String::from_utf8_lossy(line).into_owned());
                 None
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| cancel_when(&seen.borrow().lines).then(|| "asked".to_owned()),
         },
     )
@@ -135,6 +136,7 @@ fn an_empty_prompt_is_the_null_device_and_a_long_one_arrives_whole() {
             stderr_file: None,
             on_started: &mut |_| {},
             on_line: &mut |_| None,
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| None,
         },
     )
@@ -190,6 +192,7 @@ fn any_bytes_are_captured_exactly() {
                 lines.push(line.to_vec());
                 None
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| None,
         },
     )
@@ -217,6 +220,7 @@ fn a_capture_file_that_cannot_be_written_does_not_end_the_run() {
                 lines += 1;
                 None
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| None,
         },
     )
@@ -368,6 +372,7 @@ fn a_fatal_finding_ends_the_run_at_once() {
                 lines.push(line.to_vec());
                 line.starts_with(b"please").then(|| "waits for a login".to_owned())
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| None,
         },
     )
@@ -401,6 +406,7 @@ fn an_exit_that_came_first_wins_over_a_cancel_and_a_deadline_in_the_drain() {
                 lines.push(String::from_utf8_lossy(line).into_owned());
                 None
             },
+            on_error_line: &mut |_| None,
             on_tick: &mut |elapsed| {
                 if elapsed.is_zero() || !is_gone(root.get()) {
                     return None;
@@ -654,6 +660,7 @@ fn a_panic_in_a_callback_leaves_no_process() {
                 stderr_file: None,
                 on_started: &mut |pid| root.store(pid, std::sync::atomic::Ordering::SeqCst),
                 on_line: &mut on_line,
+                on_error_line: &mut |_| None,
                 on_tick: &mut |_| None,
             },
         )
@@ -674,6 +681,7 @@ fn the_clock_is_offered_often_enough() {
             stderr_file: None,
             on_started: &mut |_| {},
             on_line: &mut |_| None,
+            on_error_line: &mut |_| None,
             on_tick: &mut |elapsed| {
                 ticks.push(elapsed);
                 None
@@ -698,6 +706,7 @@ fn start_error(program: &Program) -> ProcessError {
             stderr_file: None,
             on_started: &mut |_| started = true,
             on_line: &mut |_| None,
+            on_error_line: &mut |_| None,
             on_tick: &mut |_| None,
         },
     )

@@ -75,6 +75,9 @@ pub struct Preview {
     pub next_offset: Option<u64>,
 }
 
+/// Name of their folder in the state folder.
+pub(super) const FOLDER: &str = "blobs";
+
 /// Room kept for the marker between head and tail.
 const MARKER_ROOM: usize = 64;
 
@@ -87,7 +90,7 @@ pub struct Blobs {
 impl Blobs {
     /// The blobs of `state_dir`. Touches nothing.
     pub fn new(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join("blobs") }
+        Self { folder: state_dir.join(FOLDER) }
     }
 
     /// The file of a blob, whether it exists or not.
@@ -119,7 +122,11 @@ impl Blobs {
     pub fn write(&self, turn: &str, kind: BlobKind, bytes: &[u8]) -> Result<(), StoreError> {
         let file = self.create(turn, kind)?;
         let path = self.path(turn, kind)?;
-        private::fill_durably(file, bytes).map_err(|error| StoreError::from_io(&path, &error))
+        private::fill_durably(file, bytes).map_err(|error| {
+            // A part of it must not pass for the whole.
+            let _ = std::fs::remove_file(&path);
+            StoreError::from_io(&path, &error)
+        })
     }
 
     /// Writes the final answer and returns its size. Do this before the end of the turn is

@@ -252,6 +252,11 @@ pub(super) fn size_of(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |data| data.len())
 }
 
+fn has_outputs(file: &Path) -> bool {
+    let blobs = file.with_file_name(super::blobs::FOLDER);
+    fs::read_dir(blobs).is_ok_and(|mut entries| entries.next().is_some())
+}
+
 /// SQLite takes a file of one byte for an empty database, and deletes a write-ahead log whose
 /// database is empty or gone. That log may hold the only copy of finished work, so a person decides.
 fn refuse_what_sqlite_would_replace(file: &Path) -> Result<(), StoreError> {
@@ -259,6 +264,8 @@ fn refuse_what_sqlite_would_replace(file: &Path) -> Result<(), StoreError> {
     let log = size_of(&log_of(file));
     let detail = match size_of(file) {
         0 if log > 0 => "it is empty or missing while its write-ahead log (-wal) still holds data",
+        // A database that is only being created has no outputs beside it yet.
+        0 if file.exists() && has_outputs(file) => "it is empty although outputs of turns lie beside it",
         1..MIN_DATABASE => "it is too short for a database",
         _ => return Ok(()),
     };

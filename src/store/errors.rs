@@ -76,6 +76,9 @@ codes! {
     BLOB_MISSING { exit: Refused, retryable: false,
         cause: "The turn has no stored output of this kind.",
         remedy: "Ask for another kind of output, or check that the state folder's `blobs` were not deleted." }
+    BLOB_INCOMPLETE { exit: Unexpected, retryable: false,
+        cause: "The stored answer is not as long as it was when the turn ended: its file is damaged, or the disk was full.",
+        remedy: "Read the raw output with get_turn_output (field stdout), or continue the session and ask for the answer again." }
 }
 
 /// An error of the store.
@@ -129,6 +132,8 @@ pub enum StoreError {
     TurnAlreadyFinished(String),
     #[error("turn {turn} has no stored {kind}")]
     BlobMissing { turn: String, kind: BlobKind },
+    #[error("the stored answer of turn {turn} has {found} bytes instead of {recorded}")]
+    BlobIncomplete { turn: String, found: u64, recorded: u64 },
 }
 
 impl Coded for StoreError {
@@ -155,6 +160,7 @@ impl Coded for StoreError {
             Self::TooManyTurns { .. } => &TOO_MANY_TURNS,
             Self::TurnAlreadyFinished(_) => &TURN_ALREADY_FINISHED,
             Self::BlobMissing { .. } => &BLOB_MISSING,
+            Self::BlobIncomplete { .. } => &BLOB_INCOMPLETE,
         }
     }
 }

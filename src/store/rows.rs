@@ -19,7 +19,7 @@ pub struct Listed<T> {
 }
 
 /// A record that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Skipped {
     /// Its id, as far as that can be read.
     pub id: String,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::database::{Durability, Store};
 use super::errors::StoreError;
 use super::rows::{Fault, Listed, Skipped, count, field, json, page_size, read_all, read_one, stored, word};
-use super::{Continuity, TurnEnd, TurnRow, TurnState};
+use super::{BlobKind, Continuity, TurnEnd, TurnRow, TurnState};
 use crate::agents::Outcome;
 use crate::policy::{AgentId, Sandbox};
 
@@ -174,6 +174,20 @@ impl Store {
             let (rows, skipped) = read_all(statement.query([])?, turn_from)?;
             Ok(Listed { rows, skipped, next: None })
         })
+    }
+
+    /// Whether the stored answer of a finished turn is still as long as it was when the end was recorded.
+    ///
+    /// # Errors
+    /// `BLOB_MISSING`, `BLOB_INCOMPLETE`.
+    pub fn check_answer(&self, turn: &TurnRow) -> Result<(), StoreError> {
+        let Some(recorded) = turn.end.as_ref().map(|end| end.answer_bytes) else { return Ok(()) };
+        match self.blobs().size(&turn.id, BlobKind::Answer) {
+            Ok(found) if found == recorded => Ok(()),
+            Ok(found) => Err(StoreError::BlobIncomplete { turn: turn.id.clone(), found, recorded }),
+            Err(StoreError::BlobMissing { .. }) if recorded == 0 => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Says what a running turn is doing now. After its end this changes nothing.

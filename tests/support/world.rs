@@ -141,6 +141,11 @@ impl World {
         self.env.insert(name.into(), value.into());
     }
 
+    /// Takes a variable out of it.
+    pub fn remove_env(&mut self, name: impl AsRef<OsStr>) {
+        self.env.remove(name.as_ref());
+    }
+
     /// Any program in this world, in the repository.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);

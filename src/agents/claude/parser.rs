@@ -275,6 +275,12 @@ impl StreamParser for Parser {
         None
     }
 
+    fn error_line(&mut self, line: &[u8]) {
+        if !self.streaming && self.fatal.is_none() && evidence::is_login_wait(line) {
+            self.fatal = evidence::detail(&String::from_utf8_lossy(line));
+        }
+    }
+
     fn fatal(&self) -> Option<&str> {
         self.fatal.as_deref()
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::bounded::BoundedText;
 use super::super::evidence::{self, Finding};
 use super::super::verdicts::{self, Draft};
-use super::super::{Activity, Metered, Outcome, RunEnd, StreamParser, Tokens, Verdict, redaction};
+use super::super::{Activity, Metered, RunEnd, StreamParser, Tokens, Verdict, redaction};
 
 /// Output that is not an event is kept up to this size, in case all of it is plain text.
 const PLAIN_BYTES: usize = 4 << 20;
@@ -216,13 +216,19 @@ impl Parser {
                 let line = text.lines().find(|line| !line.trim().is_empty())?.trim().trim_matches('*');
                 activity(&format!("thinking: {line}"))
             }
+            "command_execution" | "file_change" | "mcp_tool_call" | "web_search" | "reasoning"
+            | "todo_list" => None,
             "error" => {
                 if let Some(message) = message_of(&item.message).filter(|_| self.warnings.len() < 5) {
                     self.warnings.push(redaction::clip(&message, 400));
                 }
                 None
             }
-            _ => None,
+            _ => {
+                // Its words may be the answer, in a shape that came after this adapter.
+                self.unknown_events += u64::from(kind == "item.completed");
+                None
+            }
         }
     }
 
@@ -300,15 +306,29 @@ impl StreamParser for Parser {
         }
     }
 
+    fn error_line(&mut self, line: &[u8]) {
+        if self.events == 0 && self.fatal.is_none() && evidence::is_login_wait(line) {
+            self.fatal = evidence::detail(&String::from_utf8_lossy(line));
+        }
+    }
+
     fn fatal(&self) -> Option<&str> {
         self.fatal.as_deref()
     }
 
     fn finish(mut self: Box<Self>, end: &RunEnd<'_>) -> Verdict {
         self.facts(end.stderr_tail);
-        let Self { draft, plain, events, old_shape, answer, closing, last_error, fatal, .. } = *self;
+        let Self {
+            draft, plain, events, unknown_events, old_shape, answer, closing, last_error, fatal, ..
+        } = *self;
         let answer_text = answer.clone().unwrap_or_default();
         match closing {
+            Some(Closing::Completed)
+                if answer.is_none() && unknown_events > 0 && verdicts::ended_well(end) =>
+            {
+                let why = "the turn was complete, but its answer is in none of the events that are known";
+                return draft.not_recognised(why, String::new());
+            }
             Some(Closing::Completed) => return draft.answered(answer_text, end),
             Some(Closing::Failed(message)) => {
                 return draft.fail(evidence::classify(&message, true), &message, answer_text);
@@ -328,7 +348,7 @@ impl StreamParser for Parser {
                 return draft.answered(answer_text, end);
             }
             let why = "the agent exited normally, but its turn was never reported as complete";
-            return draft.close(Outcome::FormatUnrecognised, answer_text, evidence::detail(why));
+            return draft.not_recognised(why, answer_text);
         }
         let stderr = evidence::telling_stderr(end.stderr_tail);
         let said = last_error.unwrap_or(stderr);

@@ -8,7 +8,7 @@ use crate::bridge::health::AgentView;
 use crate::bridge::view::{TurnStatus, TurnView};
 use crate::doctor::Report;
 use crate::policy::{AgentId, Sandbox};
-use crate::store::{Continuity, SessionRow, TurnRow, TurnState};
+use crate::store::{Continuity, SessionRow, Skipped, TurnRow, TurnState};
 
 /// `list_agents`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -96,6 +96,9 @@ impl TurnSummary {
 pub struct TurnList {
     /// Newest first.
     pub turns: Vec<TurnSummary>,
+    /// Records of this page that are damaged and cannot be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
     /// Pass as `cursor` for the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -163,6 +166,9 @@ impl SessionSummary {
 pub struct SessionList {
     /// Newest first.
     pub sessions: Vec<SessionSummary>,
+    /// Records of this page that are damaged and cannot be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
     /// Pass as `cursor` for the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -199,6 +205,9 @@ pub struct SessionDetail {
     pub session: SessionSummary,
     /// Some of its turns, oldest first.
     pub turns: Vec<SessionTurn>,
+    /// Records of this page that are damaged and cannot be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
     /// Pass as `from_turn` for the rest; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_turn: Option<u64>,

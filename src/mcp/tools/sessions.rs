@@ -4,7 +4,7 @@ use rmcp::model::CallToolResult;
 
 use super::arguments::{GetSession, ListSessions, SearchSessions};
 use super::outputs::{SearchHit, SearchResult, SessionDetail, SessionList, SessionSummary, SessionTurn, utc};
-use super::turns::{fit_page, fitting};
+use super::turns::{SKIPPED_SHOWN, fit_page, fitting};
 use super::{Call, checked_id, invalid, within};
 use crate::bridge::context_block::clip;
 use crate::bridge::view::TurnStatus;
@@ -22,10 +22,10 @@ pub async fn list_sessions(mut call: Call) -> Result<CallToolResult> {
     let list = call
         .bridge
         .with_store(move |store| {
-            let (sessions, next_cursor) = fit_page(limit, SessionSummary::new, |limit| {
+            let (sessions, skipped, next_cursor) = fit_page(limit, SessionSummary::new, |limit| {
                 Ok(store.list_sessions(limit, arguments.cursor.as_deref())?)
             })?;
-            Ok(SessionList { sessions, next_cursor })
+            Ok(SessionList { sessions, skipped, next_cursor })
         })
         .await?;
     Ok(json_reply(&list))
@@ -43,7 +43,8 @@ pub async fn get_session(mut call: Call) -> Result<CallToolResult> {
         .bridge
         .with_store(move |store| {
             let session = store.session(&id)?;
-            let page = store.turns(&id, from, TURNS_LOADED)?;
+            let mut page = store.turns(&id, from, TURNS_LOADED)?;
+            page.skipped.truncate(SKIPPED_SHOWN);
             let show = |row: &TurnRow| {
                 let answer = store.blobs().head_tail(&row.id, BlobKind::Answer, clipped).ok();
                 SessionTurn {
@@ -64,7 +65,12 @@ pub async fn get_session(mut call: Call) -> Result<CallToolResult> {
             let mut turns: Vec<SessionTurn> = page.rows.iter().map(show).collect();
             turns.truncate(fitting(&turns));
             let next_turn = turns.last().map(|turn| turn.turn + 1).filter(|next| *next < session.turns);
-            Ok(SessionDetail { session: SessionSummary::new(&session), turns, next_turn })
+            Ok(SessionDetail {
+                session: SessionSummary::new(&session),
+                turns,
+                skipped: page.skipped,
+                next_turn,
+            })
         })
         .await?;
     Ok(json_reply(&detail))

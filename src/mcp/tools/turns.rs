@@ -11,12 +11,13 @@ use super::arguments::{
 };
 use super::outputs::{Cancelled, OutputPage, TurnList, TurnSummary};
 use super::{Call, ProgressReporter, checked_id, invalid, within};
+use crate::agents::Outcome;
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView, WaitedTurn};
 use crate::config::OnDisconnect;
 use crate::error::Result;
 use crate::mcp::reply::{PAGE_BYTES, PREVIEW_BYTES, error_reply, escaped_len, json_reply, reply};
-use crate::store::{BlobKind, Listed, TurnFilter};
+use crate::store::{BlobKind, Listed, Skipped, TurnFilter};
 
 /// What an agent is asked when a handoff names no task.
 const DEFAULT_HANDOFF: &str = "Another agent worked on this before you. Check its claims against the files in the working \
@@ -25,6 +26,8 @@ const DEFAULT_HANDOFF: &str = "Another agent worked on this before you. Check it
 const CANCEL_WAIT: Duration = Duration::from_secs(8);
 /// Bytes of a list in one reply.
 const LIST_BYTES: usize = 9_000;
+/// Damaged records named in one reply.
+pub const SKIPPED_SHOWN: usize = 20;
 /// Longest idempotency key, in bytes.
 const MAX_KEY: usize = 200;
 
@@ -156,7 +159,12 @@ pub async fn cancel_turn(mut call: Call) -> Result<CallToolResult> {
         (false, _) => {
             format!("The turn had already finished; nothing was cancelled.\n\n{}", turn_text(&view))
         }
-        (true, TurnStatus::Finished) => format!("Cancelled.\n\n{}", turn_text(&view)),
+        (true, TurnStatus::Finished) if view.outcome == Some(Outcome::Cancelled) => {
+            format!("Cancelled.\n\n{}", turn_text(&view))
+        }
+        (true, TurnStatus::Finished) => {
+            format!("The turn had already ended; its end stands.\n\n{}", turn_text(&view))
+        }
         (true, TurnStatus::StillRunning) => {
             format!("Asked for; the worker has not ended yet.\n\n{}", turn_text(&view))
         }
@@ -178,31 +186,34 @@ pub async fn list_turns(mut call: Call) -> Result<CallToolResult> {
     let list = call
         .bridge
         .with_store(move |store| {
-            let (turns, next_cursor) = fit_page(
+            let (turns, skipped, next_cursor) = fit_page(
                 limit as usize,
                 |row| TurnSummary::new(row, now),
                 |limit| Ok(store.list_turns(&filter, limit, cursor.as_deref())?),
             )?;
-            Ok(TurnList { turns, next_cursor })
+            Ok(TurnList { turns, skipped, next_cursor })
         })
         .await?;
     Ok(json_reply(&list))
 }
 
-/// As many rows as were asked for, but no more than a reply should hold, and the cursor after them.
+/// As many rows as were asked for, but no more than a reply should hold, the first of those that cannot be
+/// read, and the cursor after them.
 pub fn fit_page<R, S: serde::Serialize>(
     limit: usize,
     summarise: impl Fn(&R) -> S,
     list: impl Fn(usize) -> Result<Listed<R>>,
-) -> Result<(Vec<S>, Option<String>)> {
-    let page = list(limit)?;
+) -> Result<(Vec<S>, Vec<Skipped>, Option<String>)> {
+    let mut page = list(limit)?;
+    page.skipped.truncate(SKIPPED_SHOWN);
     let summaries: Vec<S> = page.rows.iter().map(&summarise).collect();
     let fitting = fitting(&summaries);
     if fitting == summaries.len() {
-        return Ok((summaries, page.next));
+        return Ok((summaries, page.skipped, page.next));
     }
-    let page = list(fitting)?;
-    Ok((page.rows.iter().map(summarise).collect(), page.next))
+    let mut page = list(fitting)?;
+    page.skipped.truncate(SKIPPED_SHOWN);
+    Ok((page.rows.iter().map(summarise).collect(), page.skipped, page.next))
 }
 
 /// How many of these a reply should hold; at least one.
@@ -231,6 +242,9 @@ pub async fn get_turn_output(mut call: Call) -> Result<CallToolResult> {
         .bridge
         .with_store(move |store| {
             let row = store.turn_at(&session, arguments.turn)?;
+            if kind == BlobKind::Answer {
+                store.check_answer(&row)?;
+            }
             let mut limit = limit;
             loop {
                 let mut page = store.blobs().read_page(&row.id, kind, offset, limit)?;
@@ -282,8 +296,11 @@ async fn view(bridge: &Bridge, waited: WaitedTurn) -> Result<TurnView> {
 }
 
 async fn turn_reply(bridge: &Bridge, waited: WaitedTurn, notes: Vec<String>) -> Result<CallToolResult> {
-    match view(bridge, waited).await.map(|view| TurnView { notes, ..view }) {
-        Ok(view) => Ok(reply(turn_text(&view), &view, view.is_error)),
+    match view(bridge, waited).await {
+        Ok(mut view) => {
+            view.notes.splice(0..0, notes);
+            Ok(reply(turn_text(&view), &view, view.is_error))
+        }
         Err(error) => Ok(error_reply(&error)),
     }
 }
