@@ -12,18 +12,18 @@ use serde_json::{Map, Value};
 
 /// The schema of a tool's arguments.
 pub fn input<T: JsonSchema>() -> Arc<JsonObject> {
-    let mut schema = published::<T>();
+    let mut schema = published::<T>(SchemaSettings::draft2020_12());
     schema.insert("additionalProperties".into(), Value::Bool(false));
     Arc::new(schema)
 }
 
-/// The schema of a tool's structured result. Results may grow, so unknown properties are allowed.
+/// The schema of a tool's structured result, as it is written: what may be left out is not required, or
+/// strict hosts refuse the result. Results may grow, so unknown properties are allowed.
 pub fn output<T: JsonSchema>() -> Arc<JsonObject> {
-    Arc::new(published::<T>())
+    Arc::new(published::<T>(SchemaSettings::draft2020_12().for_serialize()))
 }
 
-fn published<T: JsonSchema>() -> Map<String, Value> {
-    let mut settings = SchemaSettings::draft2020_12();
+fn published<T: JsonSchema>(mut settings: SchemaSettings) -> Map<String, Value> {
     settings.inline_subschemas = true;
     settings.meta_schema = None;
     let mut value =
