@@ -69,7 +69,11 @@ fn a_model_that_never_answers_ends_at_our_deadline() {
 #[test]
 fn its_version_and_login_are_listed() {
     let Some(health) = worker::health(CLAUDE, |_| ()) else { return };
-    assert_eq!(health["binary"]["version"], worker::pinned_version("@anthropic-ai/claude-code"), "{health:#}");
+    assert_eq!(
+        health["binary"]["version"],
+        worker::pinned_version("@anthropic-ai/claude-code"),
+        "{health:#}"
+    );
     assert_eq!((&health["auth"]["status"], &health["usable"]), (&json!("authenticated"), &json!(true)));
     assert!(!health.to_string().contains(real::KEY), "{health:#}");
 }

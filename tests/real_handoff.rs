@@ -74,7 +74,10 @@ fn there_and_back(first: Cli, second: Cli) {
     assert_eq!(quoted["scope"], "unseen cross-agent update");
     let turns: Vec<_> = quoted["turns"].as_array().unwrap().iter().collect();
     assert_eq!(turns.len(), 1, "only what it has not seen: {quoted:#}");
-    assert_eq!((&turns[0]["response"], &turns[0]["agentId"]), (&json!("Second answer."), &json!(second.id())));
+    assert_eq!(
+        (&turns[0]["response"], &turns[0]["agentId"]),
+        (&json!("Second answer."), &json!(second.id()))
+    );
     // Its own turn is there as its own conversation, once.
     assert_eq!(seen.user_text().matches("scenario:one").count(), 1, "{}", seen.user_text());
     assert_eq!(seen.body.to_string().matches("First answer.").count(), 1, "{:#}", seen.body);

@@ -26,12 +26,14 @@ fn host_turn(cli: Cli, world: &World, model: &MockModel, prompt: &str) -> Option
         Cli::Codex => {
             let codex = real::codex(world, model)?;
             codex_config(world);
-            let arguments = ["exec", "--json", "--skip-git-repo-check", "--sandbox", "read-only", "--", prompt];
+            let arguments =
+                ["exec", "--json", "--skip-git-repo-check", "--sandbox", "read-only", "--", prompt];
             Some(codex.command(world, arguments))
         }
         Cli::Claude => {
             let claude = real::claude(world, model)?;
-            let mut command = claude.command(world, ["-p", prompt, "--output-format", "stream-json", "--verbose"]);
+            let mut command =
+                claude.command(world, ["-p", prompt, "--output-format", "stream-json", "--verbose"]);
             command.arg("--strict-mcp-config").arg("--mcp-config").arg(template("claude-code.json"));
             // The permission rule that a person writes once.
             command.args(["--allowedTools", &format!("mcp__{SERVER}")]);
@@ -103,31 +105,40 @@ fn claude_delegates_to_codex_and_its_model_sees_the_answer() {
     delegates(Cli::Claude, Cli::Codex);
 }
 
-/// A worker's failure reaches the host's model with its reason and what to do next.
-fn sees_a_failure(host: Cli) {
+/// What did not work reaches the host's model with its reason and what to do next: a worker's failure,
+/// and a call that was refused.
+fn sees_what_went_wrong(host: Cli) {
     let world = world();
     let failed = json!({ "steps": [{ "answer": { "failed": "You've hit your usage limit." } }] });
     write(&world.path().join("script.json"), failed.to_string());
     world.set_agent("mock", json!({ "enabled": true, "script": world.path().join("script.json") }));
-    let task = json!({ "agent": "mock", "prompt": "work", "cwd": world.repo() });
-    let model = MockModel::start(Script::new().scenario("host", asks("delegate_task", task)));
-    let Some(command) = host_turn(host, &world, &model, "scenario:host") else { return };
-    let run = process::run(command, DEADLINE).expect_code(0);
-    let seen = model.turns("host").pop().unwrap().tool_results().concat();
-    for fact in ["quota", "usage limit", "turn_id"] {
-        assert!(seen.contains(fact), "{fact:?} is not in what the host's model saw: {seen}\n{run}");
+    let task = |agent: &str| json!({ "agent": agent, "prompt": "work", "cwd": world.repo() });
+    let script = Script::new()
+        .scenario("failed", asks("delegate_task", task("mock")))
+        .scenario("refused", asks("delegate_task", task("nobody")));
+    let model = MockModel::start(script);
+    for (name, facts) in [
+        ("failed", ["quota", "usage limit", "turn_id"]),
+        ("refused", ["AGENT_UNKNOWN", "nobody", "list_agents"]),
+    ] {
+        let Some(command) = host_turn(host, &world, &model, &format!("scenario:{name}")) else { return };
+        let run = process::run(command, DEADLINE).expect_code(0);
+        let seen = model.turns(name).pop().unwrap().tool_results().concat();
+        for fact in facts {
+            assert!(seen.contains(fact), "{fact:?} is not in what the host's model saw: {seen}\n{run}");
+        }
     }
     world.assert_no_process_left(DEADLINE);
 }
 
 #[test]
-fn the_model_of_codex_sees_why_a_worker_failed() {
-    sees_a_failure(Cli::Codex);
+fn the_model_of_codex_sees_what_went_wrong() {
+    sees_what_went_wrong(Cli::Codex);
 }
 
 #[test]
-fn the_model_of_claude_sees_why_a_worker_failed() {
-    sees_a_failure(Cli::Claude);
+fn the_model_of_claude_sees_what_went_wrong() {
+    sees_what_went_wrong(Cli::Claude);
 }
 
 /// Codex waits one second for a server's tools; what comes later is missing for the whole turn,

@@ -87,8 +87,7 @@ impl Worker {
     /// Delegates and waits for the end. `more` adds arguments.
     #[track_caller]
     pub fn delegate(&mut self, prompt: &str, more: Value) -> ToolResult {
-        let arguments =
-            json!({ "agent": self.cli.id(), "prompt": prompt, "cwd": self.world.repo(), "wait_seconds": 120 });
+        let arguments = json!({ "agent": self.cli.id(), "prompt": prompt, "cwd": self.world.repo(), "wait_seconds": 120 });
         self.host.call("delegate_task", merged(arguments, more))
     }
 
@@ -121,7 +120,8 @@ impl Worker {
         let (session, index) = (&turn.structured["bridge_session_id"], &turn.structured["turn"]);
         let arguments =
             json!({ "session_id": session, "turn": index, "field": "stdout", "max_chars": 100_000 });
-        self.cli.native_id(self.host.call("get_turn_output", arguments).ok().structured["text"].as_str().unwrap())
+        self.cli
+            .native_id(self.host.call("get_turn_output", arguments).ok().structured["text"].as_str().unwrap())
     }
 
     /// The host goes away: nothing may be left.
@@ -161,7 +161,12 @@ fn tell() -> super::mock_model::Reply {
 fn assert_tokens(turn: &ToolResult, usage: Usage) {
     let tokens = &turn.structured["tokens"];
     let seen = [&tokens["input"], &tokens["cached_input"], &tokens["output"]];
-    assert_eq!(seen, [&json!(usage.input), &json!(usage.cached), &json!(usage.output)], "{:#}", turn.structured);
+    assert_eq!(
+        seen,
+        [&json!(usage.input), &json!(usage.cached), &json!(usage.output)],
+        "{:#}",
+        turn.structured
+    );
 }
 
 /// A fresh turn: the answer, the tokens, read-only, one request, the prompt as it was given.
@@ -171,7 +176,8 @@ pub fn a_fresh_turn_is_one_question_and_its_answer(cli: Cli) {
     let script = |_: &World| Script::new().scenario("hello", [reply().text("Hello there.").usage(usage)]);
     let Some(mut worker) = Worker::start(cli, World::new().build(), script) else { return };
     let turn = worker.delegate("scenario:hello please", json!({})).ok();
-    let facts = ["output", "outcome", "sandbox", "continuity", "agent"].map(|key| turn.structured[key].clone());
+    let facts =
+        ["output", "outcome", "sandbox", "continuity", "agent"].map(|key| turn.structured[key].clone());
     assert_eq!(json!(facts), json!(["Hello there.", "success", "read-only", "new", cli.id()]));
     assert_tokens(&turn, usage);
     assert_eq!(worker.model.requests().len(), 1, "{}", worker.model.summary());
@@ -250,9 +256,9 @@ pub fn a_workspace_write_turn_writes_inside_and_not_outside(cli: Cli) {
 pub fn authority_is_not_inherited_from_an_earlier_turn(cli: Cli) {
     let script = |world: &World| {
         let names = ["one", "two", "three", "four"];
-        names.iter().fold(Script::new(), |script, name| {
-            writes(script, name, &world.file(&format!("{name}.txt")))
-        })
+        names
+            .iter()
+            .fold(Script::new(), |script, name| writes(script, name, &world.file(&format!("{name}.txt"))))
     };
     let Some(mut worker) = Worker::start(cli, World::new().build(), script) else { return };
     let one = worker.delegate("scenario:one", json!({ "sandbox": "workspace-write" })).ok();
@@ -350,7 +356,11 @@ pub fn any_prompt_arrives_whole(cli: Cli) {
     let Some(mut worker) = Worker::start(cli, World::new().build(), script) else { return };
     let long: String = (0..22_000).map(|number| format!("line {number:06} é\n")).collect();
     assert!(long.len() > 300_000);
-    for prompt in ["--version scenario:hello".to_owned(), "-".to_owned() + "- scenario:hello", format!("{long}scenario:hello")] {
+    for prompt in [
+        "--version scenario:hello".to_owned(),
+        "-".to_owned() + "- scenario:hello",
+        format!("{long}scenario:hello"),
+    ] {
         worker.delegate(&prompt, json!({})).ok();
         let seen = worker.model.turns("hello").pop().unwrap().user_text();
         let start: String = prompt.chars().take(40).collect();
