@@ -104,6 +104,7 @@ pub struct TurnView {
     pub output_ref: OutputRef,
     /// Facts the adapter reported.
     #[serde(skip_serializing_if = "is_empty")]
+    #[schemars(with = "serde_json::Map<String, Value>")]
     pub meta: Value,
 }
 

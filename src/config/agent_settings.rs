@@ -138,7 +138,10 @@ impl Builder<'_> {
             if !is_variable_name(name) {
                 self.invalid(&key, "is not a valid name of an environment variable");
             } else if is_denied(name) {
-                self.invalid(&key, "may not be set: it decides which program or code runs");
+                self.invalid(
+                    &key,
+                    "may not be set: it decides which program or code runs, or what the agent may do",
+                );
             } else if value.contains('\0') {
                 self.invalid(&key, "the value contains a NUL character");
             }

@@ -8,22 +8,45 @@ use std::sync::Arc;
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The schema of a tool's arguments.
 pub fn input<T: JsonSchema>() -> Arc<JsonObject> {
-    let mut schema = published::<T>();
+    let mut schema = published::<T>(SchemaSettings::draft2020_12());
     schema.insert("additionalProperties".into(), Value::Bool(false));
     Arc::new(schema)
 }
 
-/// The schema of a tool's structured result. Results may grow, so unknown properties are allowed.
+/// The schema of a tool's structured result, as it is written: what may be left out is not required, or
+/// strict hosts refuse the result. Results may grow, so unknown properties are allowed.
+///
+/// A refused call has `error` and nothing else, and some hosts check that too. A union would say so
+/// exactly, but others drop tools for one; so nothing is required at the top.
 pub fn output<T: JsonSchema>() -> Arc<JsonObject> {
-    Arc::new(published::<T>())
+    let mut schema = published::<T>(SchemaSettings::draft2020_12().for_serialize());
+    schema.remove("required");
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.insert("error".into(), refusal());
+    }
+    Arc::new(schema)
 }
 
-fn published<T: JsonSchema>() -> Map<String, Value> {
-    let mut settings = SchemaSettings::draft2020_12();
+/// The schema of [`crate::error::Error::to_json`].
+fn refusal() -> Value {
+    json!({
+        "type": "object",
+        "description": "Why the call was refused, or failed before there was a result; then nothing else is set.",
+        "properties": {
+            "code": { "type": "string", "description": "Documented code; `agent-bridge explain CODE`." },
+            "message": { "type": "string", "description": "What happened." },
+            "hint": { "type": "string", "description": "What to do next." },
+            "retryable": { "type": "boolean", "description": "Whether the same call can succeed later." },
+        },
+        "required": ["code", "message", "hint", "retryable"],
+    })
+}
+
+fn published<T: JsonSchema>(mut settings: SchemaSettings) -> Map<String, Value> {
     settings.inline_subschemas = true;
     settings.meta_schema = None;
     let mut value =

@@ -96,8 +96,9 @@ const MARKERS: &[&str] = &[
 
 const MARKER_PREFIXES: &[&str] = &["CLAUDE_CODE_", "CODEX_SANDBOX", "AGENT_BRIDGE_"];
 
-/// Settings of Claude Code that share the markers' prefix: credentials and providers a user sets on
-/// purpose. Passed only when named.
+/// Settings of Claude Code that share the markers' prefix: credentials, providers and limits that a user
+/// sets on purpose. Passed only when named. A list of what is harmless, since the prefix also has
+/// settings that lift permissions or choose what runs.
 const CLAUDE_SETTINGS: &[&str] = &[
     "CLAUDE_CODE_OAUTH_TOKEN",
     "CLAUDE_CODE_USE_BEDROCK",
@@ -111,6 +112,11 @@ const CLAUDE_SETTINGS: &[&str] = &[
     "CLAUDE_CODE_CLIENT_KEY",
     "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+    "CLAUDE_CODE_MAX_RETRIES",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS",
+    "CLAUDE_CODE_EFFORT_LEVEL",
+    "CLAUDE_CODE_SUBAGENT_MODEL",
 ];
 
 /// Variables that change which code runs, where a program finds its home, or what Git starts.
@@ -409,11 +415,19 @@ mod tests {
             "CLAUDECODE",
             "AGENT_BRIDGE_DEPTH",
             "npm_config_script_shell",
+            "CLAUDE_CODE_SHELL_PREFIX",
+            "CLAUDE_CODE_EVEN_MORE_DANGEROUSLY_SKIP_PERMISSIONS",
         ] {
             assert!(denied_extra_env(name), "{name:?}");
         }
-        for name in ["CODEX_HOME", "HTTPS_PROXY", "RUST_LOG", "CLAUDE_CODE_USE_BEDROCK", "ANTHROPIC_BASE_URL"]
-        {
+        for name in [
+            "CODEX_HOME",
+            "HTTPS_PROXY",
+            "RUST_LOG",
+            "CLAUDE_CODE_USE_BEDROCK",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "ANTHROPIC_BASE_URL",
+        ] {
             assert!(!denied_extra_env(name), "{name:?}");
         }
     }

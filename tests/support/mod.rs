@@ -4,6 +4,7 @@
 //! - [`host`]: a scripted MCP host on the standard streams of `agent-bridge serve`;
 //! - [`mock_model`]: a scripted model server on loopback;
 //! - [`real`]: the real CLIs, pointed at that server, as workers and as hosts;
+//! - [`worker`]: a real CLI as a worker, and what each worker has to keep to;
 //! - [`process`]: running programs under a deadline, finding processes that should be gone.
 //!
 //! ```ignore
@@ -41,6 +42,7 @@ pub mod host;
 pub mod mock_model;
 pub mod process;
 pub mod real;
+pub mod worker;
 pub mod world;
 
 /// What nearly every test needs.
