@@ -369,11 +369,14 @@ fn environment_checks(context: &Context, checks: &mut Vec<Check>) {
 }
 
 fn verdict(status: Status, checks: &[Check]) -> String {
-    let count = |wanted: Status| checks.iter().filter(|check| check.status == wanted).count();
+    let count = |wanted: Status, thing: &str| {
+        let count = checks.iter().filter(|check| check.status == wanted).count();
+        format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+    };
     match status {
         Status::Ok => "Everything is in order.".to_owned(),
-        Status::Warn => format!("Usable, with {} warning(s).", count(Status::Warn)),
-        Status::Fail => format!("Not usable: {} problem(s).", count(Status::Fail)),
+        Status::Warn => format!("Usable, with {}.", count(Status::Warn, "warning")),
+        Status::Fail => format!("Not usable: {}.", count(Status::Fail, "problem")),
     }
 }
 

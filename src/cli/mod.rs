@@ -13,6 +13,7 @@ mod man;
 mod output;
 mod serve;
 mod sessions;
+mod turn_text;
 mod turns;
 
 use std::io::Write;
@@ -56,28 +57,20 @@ struct Cli {
     command: Command,
 }
 
+// Without a comment of its own a subcommand takes the help of its arguments, the long one included.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve one MCP host on standard input and output.
     Serve(serve::Args),
-    /// Give a task to an agent and print its answer.
     Delegate(delegate::Args),
-    /// List, show and search sessions.
     Sessions(sessions::Args),
-    /// List, show, wait for, cancel and page turns.
     Turns(turns::Args),
-    /// Check the installation. Read-only.
     Doctor(doctor::Args),
     /// Write, check and explain the config file.
     #[command(subcommand)]
     Config(config::Command),
-    /// See the main job done in a throwaway folder.
     Demo(demo::Args),
-    /// Explain an error code.
     Explain(explain::Args),
-    /// Print a completion script for your shell.
     Completions(completions::Args),
-    /// Print the manual page, or write all of them to a folder.
     Man(man::Args),
     /// Supervise one turn (started by this program).
     #[command(hide = true)]
@@ -145,9 +138,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
-        Command::Completions(args) => {
-            completions::run(&args, &mut Cli::command(), output).map(|exit| exit as u8)
-        }
+        Command::Completions(args) => completions::run(&args, &Cli::command(), output).map(|exit| exit as u8),
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),
         Command::RunTurn => supervise::main(context).map(|()| Exit::Ok as u8),
         Command::MockAgent { args } => {
