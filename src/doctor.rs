@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
 use crate::platform::{LockSupport, probe_locks};
+use crate::policy::AgentId;
 use crate::process::{absent_network_variables, current_depth};
 use crate::store::Store;
 
@@ -155,17 +156,8 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
             state = Some(examine_state(context, &config.state_dir, &mut checks));
         }
     }
-    for agent in agents.iter().filter(|agent| agent.enabled) {
-        let optional =
-            config.is_ok_and(|config| config.agents.get(&agent.id).is_some_and(|a| !a.enabled_explicitly));
-        checks.push(agent_check(agent, optional));
-    }
-    if config.is_ok() && !agents.iter().any(|agent| agent.enabled) {
-        checks.push(warn(
-            "agents",
-            "no agent is enabled",
-            Some("Install Codex or Claude Code, or set `agents.<id>.enabled` in the config file."),
-        ));
+    if let Ok(config) = config {
+        agent_checks(config, agents, &mut checks);
     }
     environment_checks(context, &mut checks);
     let status = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
@@ -303,6 +295,32 @@ fn examine_state(context: &Context, path: &Path, checks: &mut Vec<Check>) -> Sta
 
 fn store_fault(error: Error) -> Check {
     fail("state folder", &error.to_string(), Some(error.hint()))
+}
+
+/// The enabled agents, and whether any of them can be given work. Nothing is said of agents nobody looked at.
+fn agent_checks(config: &Config, agents: &[AgentView], checks: &mut Vec<Check>) {
+    for agent in agents.iter().filter(|agent| agent.enabled) {
+        // Nobody asked for it: neither switched on nor given a program of its own.
+        let settings = config.agents.get(&agent.id);
+        let optional = settings
+            .is_some_and(|settings| !settings.enabled_explicitly && settings.bin == agent.id.as_str());
+        checks.push(agent_check(agent, optional));
+    }
+    let unknown = |id: &AgentId| crate::agents::agent(*id).is_none();
+    for (id, _) in config.agents.iter().filter(|(id, settings)| settings.enabled && unknown(id)) {
+        let hint = format!("Remove `agents.{id}.enabled` from the config file.");
+        checks.push(warn(&format!("agent {id}"), "not available in this build", Some(&hint)));
+    }
+    let usable = |agent: &AgentView| agent.health.as_ref().is_some_and(|health| health.usable);
+    if !agents.is_empty() && !agents.iter().any(|agent| agent.enabled && usable(agent)) {
+        checks.push(warn(
+            "agents",
+            "none can be given work",
+            Some(
+                "Install Codex or Claude Code and log in to it, or set `agents.<id>.bin` in the config file.",
+            ),
+        ));
+    }
 }
 
 /// `optional`: nobody asked for the agent; it is used if it is there.
