@@ -311,14 +311,12 @@ fn agent_checks(config: &Config, agents: &[AgentView], checks: &mut Vec<Check>) 
         let hint = format!("Remove `agents.{id}.enabled` from the config file.");
         checks.push(warn(&format!("agent {id}"), "not available in this build", Some(&hint)));
     }
-    let usable = |agent: &AgentView| agent.health.as_ref().is_some_and(|health| health.usable);
-    if !agents.is_empty() && !agents.iter().any(|agent| agent.enabled && usable(agent)) {
+    let starts = |agent: &AgentView| agent.health.as_ref().is_some_and(|health| health.binary.ok);
+    if !agents.is_empty() && !agents.iter().any(|agent| agent.enabled && starts(agent)) {
         checks.push(warn(
             "agents",
-            "none can be given work",
-            Some(
-                "Install Codex or Claude Code and log in to it, or set `agents.<id>.bin` in the config file.",
-            ),
+            "none is both enabled and installed, so no task can be delegated",
+            Some("Install Codex or Claude Code; `agents.<id>.bin` in the config file names one that is not on PATH."),
         ));
     }
 }
