@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
 use crate::platform::{LockSupport, probe_locks};
+use crate::policy::AgentId;
 use crate::process::{absent_network_variables, current_depth, resolve};
 use crate::store::Store;
 
@@ -155,17 +156,8 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
             state = Some(examine_state(context, &config.state_dir, &mut checks));
         }
     }
-    for agent in agents.iter().filter(|agent| agent.enabled) {
-        let optional =
-            config.is_ok_and(|config| config.agents.get(&agent.id).is_some_and(|a| !a.enabled_explicitly));
-        checks.push(agent_check(context, agent, optional));
-    }
-    if config.is_ok() && !agents.iter().any(|agent| agent.enabled) {
-        checks.push(warn(
-            "agents",
-            "no agent is enabled",
-            Some("Install Codex or Claude Code, or set `agents.<id>.enabled` in the config file."),
-        ));
+    if let Ok(config) = config {
+        agent_checks(context, config, agents, &mut checks);
     }
     environment_checks(context, &mut checks);
     let status = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
@@ -305,6 +297,30 @@ fn store_fault(error: Error) -> Check {
     fail("state folder", &error.to_string(), Some(error.hint()))
 }
 
+/// The enabled agents, and whether any of them can be given work. Nothing is said of agents nobody looked at.
+fn agent_checks(context: &Context, config: &Config, agents: &[AgentView], checks: &mut Vec<Check>) {
+    for agent in agents.iter().filter(|agent| agent.enabled) {
+        // Nobody asked for it: neither switched on nor given a program of its own.
+        let settings = config.agents.get(&agent.id);
+        let optional = settings
+            .is_some_and(|settings| !settings.enabled_explicitly && settings.bin == agent.id.as_str());
+        checks.push(agent_check(context, agent, optional));
+    }
+    let unknown = |id: &AgentId| crate::agents::agent(*id).is_none();
+    for (id, _) in config.agents.iter().filter(|(id, settings)| settings.enabled && unknown(id)) {
+        let hint = format!("Remove `agents.{id}.enabled` from the config file.");
+        checks.push(warn(&format!("agent {id}"), "not available in this build", Some(&hint)));
+    }
+    let starts = |agent: &AgentView| agent.health.as_ref().is_some_and(|health| health.binary.ok);
+    if !agents.is_empty() && !agents.iter().any(|agent| agent.enabled && starts(agent)) {
+        checks.push(warn(
+            "agents",
+            "none is both enabled and installed, so no task can be delegated",
+            Some("Install Codex or Claude Code; `agents.<id>.bin` in the config file names one that is not on PATH."),
+        ));
+    }
+}
+
 /// `optional`: nobody asked for the agent; it is used if it is there.
 fn agent_check(context: &Context, agent: &AgentView, optional: bool) -> Check {
     let name = format!("agent {}", agent.id);
@@ -389,11 +405,14 @@ fn environment_checks(context: &Context, checks: &mut Vec<Check>) {
 }
 
 fn verdict(status: Status, checks: &[Check]) -> String {
-    let count = |wanted: Status| checks.iter().filter(|check| check.status == wanted).count();
+    let count = |wanted: Status, thing: &str| {
+        let count = checks.iter().filter(|check| check.status == wanted).count();
+        format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+    };
     match status {
         Status::Ok => "Everything is in order.".to_owned(),
-        Status::Warn => format!("Usable, with {} warning(s).", count(Status::Warn)),
-        Status::Fail => format!("Not usable: {} problem(s).", count(Status::Fail)),
+        Status::Warn => format!("Usable, with {}.", count(Status::Warn, "warning")),
+        Status::Fail => format!("Not usable: {}.", count(Status::Fail, "problem")),
     }
 }
 

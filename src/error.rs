@@ -171,8 +171,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 // What the front doors themselves refuse.
 codes! {
     INVALID_ARGUMENT { exit: Usage, retryable: false,
-        cause: "A tool argument is missing, unknown, or of the wrong type or range.",
-        remedy: "Compare the arguments with the tool's input schema; the message names the argument." }
+        cause: "An argument of a tool or a command is missing, unknown, or of the wrong type or range.",
+        remedy: "The message names the argument; compare it with the tool's input schema or the command's --help." }
     UNKNOWN_TOOL { exit: Usage, retryable: false,
         cause: "No tool of that name is offered; it may belong to a tool group that is switched off.",
         remedy: "Call tools/list to see the tools; `toolsets` in the config file selects the groups." }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::output::{Output, one_line};
-use crate::agents::Outcome;
+use super::turn_text;
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView};
 use crate::config::OnDisconnect;
@@ -105,14 +105,18 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
         output.document("turn", &view);
     } else {
         print_answer(bridge, &view, output)?;
-        print_facts(&view, output);
+        if output.stderr_is_terminal {
+            output.note("");
+        }
+        turn_text::note(&view, output);
     }
-    Ok(exit_of(&view))
+    Ok(turn_text::exit_of(&view))
 }
 
 fn read_prompt(path: &std::path::Path) -> Result<String> {
     let unreadable = |error: std::io::Error| {
         Error::new(&INVALID_ARGUMENT, format!("the prompt cannot be read from {}: {error}", path.display()))
+            .with_hint("Name a readable UTF-8 file, or - for standard input.")
     };
     let mut text = String::new();
     if path.as_os_str() == "-" {
@@ -155,7 +159,8 @@ fn print_answer(bridge: &Bridge, view: &TurnView, output: &mut Output) -> Result
     }
     if view.code.as_deref() == Some("RECORD_NOT_WRITTEN") || !view.output_truncated {
         if let Some(text) = view.output.as_deref().filter(|text| !text.is_empty()) {
-            output.line(text);
+            output.foreign(text);
+            output.line("");
         }
         return Ok(());
     }
@@ -170,31 +175,10 @@ pub fn copy_blob(store: &Store, turn_id: &str, kind: BlobKind, output: &mut Outp
     let mut offset = 0;
     loop {
         let page = store.blobs().read_page(turn_id, kind, offset, 1 << 20)?;
-        if output.out.write_all(page.text.as_bytes()).is_err() {
-            return Ok(());
-        }
+        output.foreign(&page.text);
         match page.next_offset {
             Some(next) => offset = next,
             None => return Ok(()),
-        }
-    }
-}
-
-fn print_facts(view: &TurnView, output: &mut Output) {
-    let mut facts = view.clone();
-    facts.output = None;
-    facts.output_truncated = false;
-    output.note(&crate::mcp::turn_text(&facts));
-}
-
-fn exit_of(view: &TurnView) -> Exit {
-    match view.outcome {
-        None => Exit::RetryLater,
-        Some(Outcome::Success) => Exit::Ok,
-        Some(Outcome::LoginRequired | Outcome::Quota) => Exit::Refused,
-        Some(Outcome::Empty | Outcome::FormatUnrecognised | Outcome::TurnLimit) => Exit::VerificationFailed,
-        Some(Outcome::WorkerError | Outcome::Timeout | Outcome::Cancelled | Outcome::Interrupted) => {
-            Exit::Unexpected
         }
     }
 }

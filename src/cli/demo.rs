@@ -68,15 +68,29 @@ pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     output.line(format!("\nAll of it took {}.", duration(millis(began))));
+    let program = name_to_type(context);
+    let remove = if cfg!(windows) { "rmdir /s /q" } else { "rm -r" };
     if !args.clean {
         output.line(format!("\nEverything is still there:\n  repository  {}", stage.repo.display()));
         output.line(format!("  config      {}", stage.config.display()));
         output.line(format!("  state       {}", stage.state.display()));
-        let show = format!("agent-bridge --config {} sessions list", stage.config.display());
-        output.line(format!("Look at it with:  {show}\nRemove it with:   rm -r {}", stage.dir.display()));
+        output.line(format!("\nLook at it:\n  {program} --config {} sessions list", stage.config.display()));
+        output.line(format!("Remove it:\n  {remove} {}", stage.dir.display()));
     }
-    output.line("\nNext: `agent-bridge config init` sets up your own folders and agents.");
+    output.line(format!("\nNext, with your own folders and agents:\n  {program} config init"));
     Ok(Exit::Ok)
+}
+
+/// How to start this program from here: by its name only if that finds this very program.
+fn name_to_type(context: &Context) -> String {
+    let name = format!("agent-bridge{}", std::env::consts::EXE_SUFFIX);
+    let path = context.var("PATH").map(std::ffi::OsStr::to_owned).unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|path| path.is_file());
+    let same = first.is_some_and(|first| {
+        let real = |path: &Path| crate::config::canonical(path).ok();
+        real(&first).is_some_and(|found| real(&context.exe) == Some(found))
+    });
+    if same { "agent-bridge".to_owned() } else { context.exe.display().to_string() }
 }
 
 /// The throwaway folder.
@@ -94,7 +108,10 @@ impl Stage {
     fn set(context: &Context, args: &Args) -> Result<Self> {
         let dir = match &args.dir {
             Some(dir) => context.cwd.join(dir),
-            None => std::env::temp_dir().join(format!("agent-bridge-demo-{}", uuid::Uuid::new_v4().simple())),
+            None => {
+                let random = uuid::Uuid::new_v4().simple().to_string();
+                std::env::temp_dir().join(format!("agent-bridge-demo-{}", random.get(..8).unwrap_or(&random)))
+            }
         };
         let failed = |what: &str, error: std::io::Error| {
             Error::new(&DEMO_FAILED, format!("{what} {}: {error}", dir.display()))
@@ -176,11 +193,8 @@ impl Story<'_> {
         let number = self.steps.len() + 1;
         self.steps.push(json!({ "step": title, "found": found, "durationMs": took }));
         if !self.json {
-            self.output.line(format!(
-                "{number:>2}. {title:<34} {:>8}  {}",
-                duration(took),
-                one_line(found, 110)
-            ));
+            let line = format!("{number:>2}. {title:<34} {:>8}  {}", duration(took), one_line(found, 110));
+            self.output.wrapped(&line, 49);
             let _ = std::io::Write::flush(&mut self.output.out);
         }
     }

@@ -10,7 +10,7 @@ use super::output::Output;
 
 /// Check the installation: program, config, state folder, agents and their logins.
 ///
-/// Changes nothing. The last line is the verdict. Exit code 0 unless something does not work.
+/// Changes nothing. The last line is the verdict. Exit code 2 if something does not work, else 0.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print one JSON document.
@@ -36,7 +36,9 @@ pub fn run(context: &Context, config: Result<Config>, args: &Args, output: &mut 
     if args.json {
         output.document("doctor", &Document { diagnostics: &report, agents: &agents });
     } else {
-        output.line(doctor::text(&report, &agents));
+        for line in doctor::text(&report, &agents).lines() {
+            output.wrapped(line, 6);
+        }
     }
     Ok(if report.status == Status::Fail { Exit::Refused } else { Exit::Ok })
 }

@@ -49,8 +49,8 @@ pub fn run(args: &Args, output: &mut Output) -> Result<Exit> {
     } else {
         for doc in docs {
             output.line(doc.code);
-            output.line(format!("  why:    {}", doc.cause));
-            output.line(format!("  next:   {}", doc.remedy));
+            output.wrapped(&format!("  why:    {}", doc.cause), 10);
+            output.wrapped(&format!("  next:   {}", doc.remedy), 10);
             output.line(format!(
                 "  retry:  {}",
                 if doc.retryable { "the same request may work later" } else { "not without a change" }

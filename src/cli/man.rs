@@ -7,7 +7,7 @@ use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 
 /// Print the manual page, or write one page a subcommand to a folder.
 ///
-/// agent-bridge man | man -l -
+/// `agent-bridge man | man -l -` shows the page; it need not be installed for that.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Write all pages to this existing folder.
@@ -18,12 +18,13 @@ pub struct Args {
 pub fn run(args: &Args, command: clap::Command, output: &mut Output) -> Result<Exit> {
     let failed = |error: std::io::Error| {
         Error::new(&INVALID_ARGUMENT, format!("the pages cannot be written: {error}"))
+            .with_hint("Name a folder that exists and that you may write to.")
     };
     match &args.dir {
         None => clap_mangen::Man::new(command).render(&mut output.out).map_err(failed)?,
         Some(dir) => {
             clap_mangen::generate_to(command, dir).map_err(failed)?;
-            output.line(format!("wrote the pages to {}", dir.display()));
+            output.line(format!("Wrote the pages to {}", dir.display()));
         }
     }
     Ok(Exit::Ok)

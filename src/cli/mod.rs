@@ -13,6 +13,7 @@ mod man;
 mod output;
 mod serve;
 mod sessions;
+mod turn_text;
 mod turns;
 
 use std::io::Write;
@@ -56,9 +57,9 @@ struct Cli {
     command: Command,
 }
 
+// Without a comment of its own a subcommand takes the help of its arguments, the long one included.
 #[derive(Debug, Subcommand)]
 enum Command {
-    // The arguments' own comments are the help texts: one here would hide all but the first line of them.
     Serve(serve::Args),
     Delegate(delegate::Args),
     Sessions(sessions::Args),
@@ -137,9 +138,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
-        Command::Completions(args) => {
-            completions::run(&args, &mut Cli::command(), output).map(|exit| exit as u8)
-        }
+        Command::Completions(args) => completions::run(&args, &Cli::command(), output).map(|exit| exit as u8),
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),
         Command::RunTurn => supervise::main(context).map(|()| Exit::Ok as u8),
         Command::MockAgent { args } => {

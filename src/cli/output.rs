@@ -2,11 +2,11 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use dialoguer::console::{Term, measure_text_width};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::store::Skipped;
 
 /// Where a command writes.
 pub struct Output {
@@ -14,6 +14,10 @@ pub struct Output {
     pub out: Box<dyn Write>,
     /// Whether a person looks at standard error.
     pub stderr_is_terminal: bool,
+    /// Columns of the terminal on standard output, if it is one.
+    out_columns: Option<usize>,
+    /// Columns of the terminal on standard error, if it is one.
+    error_columns: Option<usize>,
     color: bool,
 }
 
@@ -26,6 +30,8 @@ impl Output {
         Self {
             out: Box::new(io::BufWriter::new(io::stdout())),
             stderr_is_terminal,
+            out_columns: columns(&Term::stdout()),
+            error_columns: columns(&Term::stderr()),
             color: stderr_is_terminal && !plain,
         }
     }
@@ -34,6 +40,20 @@ impl Output {
     pub fn line(&mut self, text: impl AsRef<str>) {
         // A reader that went away is no failure of ours; anything else shows at the final flush.
         let _ = writeln!(self.out, "{}", text.as_ref());
+    }
+
+    /// One line of the result, broken between words on a terminal; what follows is indented by `indent`.
+    pub fn wrapped(&mut self, text: &str, indent: usize) {
+        let text = wrap(text, indent, self.out_columns);
+        self.line(text);
+    }
+
+    /// Another program's words: as they came, but without codes that a terminal would obey.
+    pub fn foreign(&mut self, text: &str) {
+        let _ = match self.out_columns {
+            Some(_) => self.out.write_all(printable(text).as_bytes()),
+            None => self.out.write_all(text.as_bytes()),
+        };
     }
 
     /// The one document of a `--json` command.
@@ -48,61 +68,118 @@ impl Output {
         self.line(text);
     }
 
-    /// A remark for people, on standard error.
+    /// A remark for people, on standard error, after what was printed before it.
     pub fn note(&mut self, text: &str) {
-        let _ = writeln!(io::stderr(), "{text}");
+        self.note_indented(text, 0);
     }
 
-    /// Damaged records that a list leaves out, on standard error.
-    pub fn skipped(&mut self, kind: &str, skipped: &[Skipped]) {
-        for record in skipped {
-            self.note(&format!(
-                "warning: {kind} {} cannot be read: {}",
-                record.id,
-                one_line(&record.reason, 200)
-            ));
-        }
+    /// The same, with the lines after a break indented.
+    pub fn note_indented(&mut self, text: &str, indent: usize) {
+        let _ = self.out.flush();
+        let _ = writeln!(io::stderr(), "{}", wrap(&printable(text), indent, self.error_columns));
     }
 
     /// An error and the next step, on standard error.
     pub fn error(&mut self, error: &Error) {
+        let _ = self.out.flush();
         let (red, bold, reset) =
             if self.color { ("\u{1b}[31m", "\u{1b}[1m", "\u{1b}[0m") } else { ("", "", "") };
-        let _ =
-            writeln!(io::stderr(), "{red}error{reset} {bold}{}{reset}: {}", error.code(), error.message());
-        let _ = writeln!(io::stderr(), "  next: {}", error.hint());
-    }
-
-    /// Rows under headings, padded to the widest cell. The last column is not padded.
-    pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) {
-        let width = |text: &str| text.chars().count();
-        let widths: Vec<usize> = (0..headings.len())
-            .map(|column| {
-                rows.iter()
-                    .filter_map(|row| row.get(column))
-                    .map(|cell| width(cell))
-                    .chain([width(headings[column])])
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        let format = |cells: Vec<&str>| {
-            let last = cells.len().saturating_sub(1);
-            cells
-                .iter()
-                .enumerate()
-                .map(|(column, cell)| {
-                    let pad = if column == last { 0 } else { widths[column].saturating_sub(width(cell)) };
-                    format!("{cell}{}", " ".repeat(pad))
-                })
-                .collect::<Vec<_>>()
-                .join("  ")
-        };
-        self.line(format(headings.to_vec()));
-        for row in rows {
-            self.line(format(row.iter().map(String::as_str).collect()));
+        let message = printable(error.message());
+        let what = format!("{red}error{reset} {bold}{}{reset}: {message}", error.code());
+        let next = format!("  next: {}", for_terminal(error.hint()));
+        for line in [wrap(&what, 2, self.error_columns), wrap(&next, 8, self.error_columns)] {
+            let _ = writeln!(io::stderr(), "{line}");
         }
     }
+
+    /// Rows under headings, padded to the widest cell. The last column is not padded; on a terminal
+    /// that is too narrow for it, it gets lines of its own.
+    pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) {
+        const INDENT: usize = 4;
+        let width = measure_text_width;
+        let widths: Vec<usize> = (0..headings.len())
+            .map(|column| {
+                let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell));
+                cells.chain([width(headings[column])]).max().unwrap_or(0)
+            })
+            .collect();
+        let last = headings.len().saturating_sub(1);
+        let needed = widths.iter().sum::<usize>() + 2 * last;
+        let fits = self.out_columns.is_none_or(|columns| needed <= columns);
+        let mut row = |cells: Vec<&str>| {
+            let mut line = String::new();
+            for (column, cell) in cells.iter().enumerate() {
+                if column < last {
+                    line.push_str(cell);
+                    line.push_str(&" ".repeat(widths[column].saturating_sub(width(cell)) + 2));
+                } else if fits {
+                    line.push_str(cell);
+                } else {
+                    let own = format!("{}{cell}", " ".repeat(INDENT));
+                    line = format!("{}\n{}", line.trim_end(), wrap(&own, INDENT, self.out_columns));
+                }
+            }
+            let _ = writeln!(self.out, "{}", line.trim_end());
+        };
+        row(headings.to_vec());
+        for cells in rows {
+            row(cells.iter().map(String::as_str).collect());
+        }
+    }
+}
+
+fn columns(terminal: &Term) -> Option<usize> {
+    // Narrower than this nothing can be laid out; let the terminal break the lines.
+    terminal.size_checked().map(|(_, columns)| usize::from(columns)).filter(|columns| *columns >= 40)
+}
+
+/// Breaks lines between words, never within one: paths and commands stay whole.
+fn wrap(text: &str, indent: usize, columns: Option<usize>) -> String {
+    let Some(columns) = columns else { return text.to_owned() };
+    let mut wrapped = Vec::new();
+    for line in text.lines() {
+        let start = line.len() - line.trim_start().len();
+        let mut current = line[..start].to_owned();
+        let mut empty = true;
+        for word in line[start..].split(' ') {
+            let needed = measure_text_width(&current) + usize::from(!empty) + measure_text_width(word);
+            if !empty && needed > columns {
+                wrapped.push(std::mem::replace(&mut current, " ".repeat(indent)));
+                empty = true;
+            }
+            if !empty {
+                current.push(' ');
+            }
+            current.push_str(word);
+            empty = false;
+        }
+        wrapped.push(current);
+    }
+    wrapped.join("\n")
+}
+
+/// Without control characters, which a terminal would obey.
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Advice that names MCP tools and their arguments, in the words of this command line.
+pub fn for_terminal(advice: &str) -> String {
+    const COMMANDS: [(&str, &str); 9] = [
+        ("get_turn_output", "agent-bridge turns output"),
+        ("get_session", "agent-bridge sessions show"),
+        ("list_sessions", "agent-bridge sessions list"),
+        ("list_turns", "agent-bridge turns list"),
+        ("wait_turn", "agent-bridge turns wait"),
+        ("cancel_turn", "agent-bridge turns cancel"),
+        ("delegate_task", "agent-bridge delegate"),
+        ("diagnose_install", "agent-bridge doctor"),
+        ("timeout_sec", "--timeout"),
+    ];
+    let advice = advice.replace("`cwd`", "`--cwd`");
+    COMMANDS.iter().fold(advice, |advice, (tool, command)| {
+        advice.replace(&format!("`{tool}`"), tool).replace(tool, &format!("`{command}`"))
+    })
 }
 
 /// One line without control characters, at most `limit` characters.
@@ -122,5 +199,53 @@ pub fn duration(ms: u64) -> String {
         0..1_000 => format!("{ms} ms"),
         1_000..60_000 => format!("{:.1} s", ms as f64 / 1000.0),
         _ => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
+    }
+}
+
+/// How long ago: `4 s`, `3 min`, `5 h`, `12 d`.
+pub fn age(now_ms: i64, then_ms: i64) -> String {
+    match now_ms.saturating_sub(then_ms).max(0) / 1_000 {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} min", seconds / 60),
+        seconds @ 3_600..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_and_only_there() {
+        let text = "warn  a b c /a/very/long/path/that/is/longer/than/the/line d";
+        assert_eq!(
+            wrap(text, 6, Some(12)),
+            "warn  a b c\n      /a/very/long/path/that/is/longer/than/the/line\n      d"
+        );
+        assert_eq!(wrap(text, 6, None), text);
+        assert_eq!(wrap("    own line", 4, Some(10)), "    own\n    line");
+        assert_eq!(wrap("one\n\ntwo", 2, Some(40)), "one\n\ntwo");
+    }
+
+    #[test]
+    fn advice_for_tools_becomes_advice_for_a_terminal() {
+        assert_eq!(
+            for_terminal("Take an id from `list_turns`."),
+            "Take an id from `agent-bridge turns list`."
+        );
+        assert_eq!(for_terminal("Start with delegate_task."), "Start with `agent-bridge delegate`.");
+        assert_eq!(
+            for_terminal("Pass `cwd`, or set `defaults.cwd`."),
+            "Pass `--cwd`, or set `defaults.cwd`."
+        );
+    }
+
+    #[test]
+    fn ages() {
+        let ages = [59_999, 60_000, 3_599_000, 3_600_000, 172_799_000, 172_800_000].map(|ms| age(ms, 0));
+        assert_eq!(ages, ["59 s", "1 min", "59 min", "1 h", "47 h", "2 d"]);
+        assert_eq!(age(0, 5_000), "0 s", "a clock that was set back");
     }
 }

@@ -1,6 +1,6 @@
 //! `agent-bridge serve`
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use crate::bridge::{Bridge, BridgeError};
 use crate::config::{Config, Toolset};
@@ -40,6 +40,12 @@ pub fn run(context: &Context, mut config: Config, args: Args) -> Result<Exit> {
     );
     for warning in &config.warnings {
         let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    if std::io::stdin().is_terminal() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "Hosts start this. Here it waits for JSON on the keyboard; Ctrl-D ends it."
+        );
     }
     let runtime = super::event_loop()?;
     let bridge = Bridge::new(context.clone(), config);

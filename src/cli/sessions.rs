@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::output::{Output, one_line};
+use super::output::{Output, age, one_line, printable};
 use crate::bridge::Bridge;
 use crate::bridge::context_block::clip;
 use crate::error::{Exit, Result};
 use crate::mcp::outputs::{SessionSummary, TurnSummary, utc};
-use crate::store::{BlobKind, Store};
+use crate::store::{BlobKind, Listed, Store};
 
 /// List, show and search sessions.
 #[derive(Debug, clap::Args)]
@@ -21,8 +21,8 @@ enum Command {
     /// List sessions, newest first.
     List {
         /// Most sessions to list.
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
+        limit: u16,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -44,8 +44,8 @@ enum Command {
         #[arg(required = true)]
         query: Vec<String>,
         /// Most hits to list.
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
+        limit: u16,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -65,12 +65,28 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
     }
 }
 
-fn list(bridge: &Bridge, limit: usize, as_json: bool, output: &mut Output) -> Result<Exit> {
-    let (rows, skipped) = match open(bridge)? {
-        Some(store) => store.list_sessions(limit, None).map(|list| (list.rows, list.skipped))?,
-        None => (Vec::new(), Vec::new()),
+/// Says what a list leaves out, so that nobody takes it for all there is.
+pub fn tell_the_rest<R>(list: &Listed<R>, output: &mut Output) {
+    for skipped in &list.skipped {
+        output.note(&format!("warning: {} cannot be read: {}", skipped.id, skipped.reason));
+    }
+    if list.next.is_some() {
+        output.note("There are older ones; --limit shows more.");
+    }
+}
+
+/// A list with nothing in it.
+pub fn nothing<R>() -> Listed<R> {
+    Listed { rows: Vec::new(), skipped: Vec::new(), next: None }
+}
+
+fn list(bridge: &Bridge, limit: u16, as_json: bool, output: &mut Output) -> Result<Exit> {
+    let list = match open(bridge)? {
+        Some(store) => store.list_sessions(limit.into(), None)?,
+        None => nothing(),
     };
-    output.skipped("session", &skipped);
+    let rows = &list.rows;
+    let now = bridge.context().clock.now_ms();
     if as_json {
         let sessions: Vec<_> = rows.iter().map(SessionSummary::new).collect();
         output.document("sessions", &json!({ "sessions": sessions }));
@@ -81,17 +97,18 @@ fn list(bridge: &Bridge, limit: usize, as_json: bool, output: &mut Output) -> Re
             let agents: Vec<&str> = row.agents.iter().map(|agent| agent.as_str()).collect();
             vec![
                 row.id.clone(),
-                utc(row.updated_at),
+                age(now, row.updated_at),
                 row.turns.to_string(),
                 agents.join(","),
                 one_line(&row.title, 60),
             ]
         };
         output.table(
-            &["SESSION", "UPDATED", "TURNS", "AGENTS", "TITLE"],
+            &["SESSION", "AGE", "TURNS", "AGENTS", "TITLE"],
             &rows.iter().map(cells).collect::<Vec<_>>(),
         );
     }
+    tell_the_rest(&list, output);
     Ok(Exit::Ok)
 }
 
@@ -105,7 +122,6 @@ fn show(bridge: &Bridge, id: &str, max: usize, as_json: bool, output: &mut Outpu
     let mut next = Some(0);
     while let Some(from) = next {
         let page = store.turns(id, from, 200)?;
-        output.skipped("turn", &page.skipped);
         turns.extend(page.rows);
         next = page.next_index;
     }
@@ -140,20 +156,22 @@ fn show(bridge: &Bridge, id: &str, max: usize, as_json: bool, output: &mut Outpu
             turn.sandbox,
             utc(turn.started_at)
         ));
-        output.line(format!("> {}", clip(turn.prompt.trim(), max).replace('\n', "\n> ")));
-        output.line(printable(&answer(turn)));
+        output.line(format!("> {}", printable(&clip(turn.prompt.trim(), max)).replace('\n', "\n> ")));
+        let answer = answer(turn);
+        if !answer.is_empty() {
+            output.foreign(&answer);
+            output.line("");
+        }
+        if let Some(detail) = turn.end.as_ref().and_then(|end| end.detail.as_deref()) {
+            output.line(format!("({})", one_line(detail, 500)));
+        }
     }
     Ok(Exit::Ok)
 }
 
-/// Answers are another program's words: no terminal codes from them.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
-}
-
-fn search(bridge: &Bridge, query: &str, limit: usize, as_json: bool, output: &mut Output) -> Result<Exit> {
+fn search(bridge: &Bridge, query: &str, limit: u16, as_json: bool, output: &mut Output) -> Result<Exit> {
     let hits = match open(bridge)? {
-        Some(store) => store.search(query, limit)?.rows,
+        Some(store) => store.search(query, limit.into())?.rows,
         None => Vec::new(),
     };
     if as_json {

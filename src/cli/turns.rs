@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::delegate::copy_blob;
-use super::output::{Output, duration, one_line};
-use super::sessions::open;
+use super::output::{Output, age, duration, one_line};
+use super::sessions::{nothing, open, tell_the_rest};
+use super::turn_text;
 use crate::bridge::view::turn_view;
 use crate::bridge::{Bridge, WaitedTurn};
 use crate::error::{Exit, Result};
-use crate::mcp::outputs::{TurnSummary, utc};
+use crate::mcp::outputs::TurnSummary;
 use crate::store::{BlobKind, StoreError, TurnFilter, TurnRow, TurnState};
 
 /// List, show, wait for, cancel and page turns.
@@ -25,14 +26,14 @@ enum Command {
     /// List turns, newest first.
     List {
         /// Only of this session.
-        #[arg(long)]
+        #[arg(long, value_name = "ID")]
         session: Option<String>,
         /// Only running ones.
         #[arg(long)]
         running: bool,
         /// Most turns to list.
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
+        limit: u16,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -45,12 +46,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Wait for a turn. Exit code 75 if it is still running after that.
+    /// Wait for a turn. Exit codes as `delegate`: 75 if it is still running after that.
     Wait {
         /// The turn.
         id: String,
         /// How long, in seconds.
-        #[arg(long, default_value_t = 8000)]
+        #[arg(long, value_name = "SECONDS", default_value_t = 8000)]
         timeout: u64,
         /// Print one JSON document.
         #[arg(long)]
@@ -90,10 +91,7 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
             list(bridge, session, running, limit, json, output)
         }
         Command::Show { id, json } => wait(bridge, &id, Duration::ZERO, json, output).map(|_| Exit::Ok),
-        Command::Wait { id, timeout, json } => {
-            let state = wait(bridge, &id, Duration::from_secs(timeout), json, output)?;
-            Ok(if state == TurnState::Finished { Exit::Ok } else { Exit::RetryLater })
-        }
+        Command::Wait { id, timeout, json } => wait(bridge, &id, Duration::from_secs(timeout), json, output),
         Command::Cancel { id, reason } => cancel(bridge, &id, &reason, output),
         Command::Output { id, field } => {
             let store = open(bridge)?.ok_or_else(|| StoreError::TurnNotFound(id.clone()))?;
@@ -103,9 +101,6 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
                 Field::Stderr => BlobKind::Stderr,
                 Field::Stdout => BlobKind::Stdout,
             };
-            if kind == BlobKind::Answer {
-                store.check_answer(&turn)?;
-            }
             copy_blob(&store, &turn.id, kind, output)?;
             Ok(Exit::Ok)
         }
@@ -116,34 +111,33 @@ fn list(
     bridge: &Bridge,
     session: Option<String>,
     running: bool,
-    limit: usize,
+    limit: u16,
     as_json: bool,
     output: &mut Output,
 ) -> Result<Exit> {
     let filter = TurnFilter { state: running.then_some(TurnState::Running), agent: None, session };
-    let (rows, skipped) = if open(bridge)?.is_none() {
-        (Vec::new(), Vec::new())
+    let list = if open(bridge)?.is_none() {
+        nothing()
     } else {
         super::event_loop()?.block_on(async {
             bridge.reconcile().await?;
-            let list = bridge.with_store(move |store| Ok(store.list_turns(&filter, limit, None)?)).await?;
-            Ok::<_, crate::error::Error>((list.rows, list.skipped))
+            bridge.with_store(move |store| Ok(store.list_turns(&filter, limit.into(), None)?)).await
         })?
     };
-    output.skipped("turn", &skipped);
+    let rows = &list.rows;
     let now = bridge.context().clock.now_ms();
     if as_json {
         let turns: Vec<_> = rows.iter().map(|row| TurnSummary::new(row, now)).collect();
         output.document("turns", &json!({ "turns": turns }));
     } else if rows.is_empty() {
-        output.note("There are no such turns.");
+        output.note("There are no such turns. `agent-bridge delegate AGENT \"TASK\"` starts one.");
     } else {
         let cells = |row: &TurnRow| {
             let summary = TurnSummary::new(row, now);
             let outcome = row.end.as_ref().map_or("running", |end| end.outcome.as_str());
             vec![
                 row.id.clone(),
-                utc(row.started_at),
+                age(now, row.started_at),
                 row.agent.to_string(),
                 outcome.to_owned(),
                 duration(summary.duration_ms),
@@ -151,33 +145,32 @@ fn list(
             ]
         };
         output.table(
-            &["TURN", "STARTED", "AGENT", "OUTCOME", "TIME", "PROMPT"],
+            &["TURN", "AGE", "AGENT", "OUTCOME", "TIME", "PROMPT"],
             &rows.iter().map(cells).collect::<Vec<_>>(),
         );
     }
+    tell_the_rest(&list, output);
     Ok(Exit::Ok)
 }
 
-fn wait(bridge: &Bridge, id: &str, limit: Duration, as_json: bool, output: &mut Output) -> Result<TurnState> {
+fn wait(bridge: &Bridge, id: &str, limit: Duration, as_json: bool, output: &mut Output) -> Result<Exit> {
     if open(bridge)?.is_none() {
         return Err(StoreError::TurnNotFound(id.to_owned()).into());
     }
     let waited = super::event_loop()?.block_on(bridge.wait(id, limit, |_, _| ()))?;
-    let state = waited.row.state;
-    print(bridge, waited, as_json, output)?;
-    Ok(state)
+    print(bridge, waited, as_json, output)
 }
 
-fn print(bridge: &Bridge, waited: WaitedTurn, as_json: bool, output: &mut Output) -> Result<()> {
+fn print(bridge: &Bridge, waited: WaitedTurn, as_json: bool, output: &mut Output) -> Result<Exit> {
     let now = bridge.context().clock.now_ms();
     let view = super::event_loop()?
         .block_on(bridge.with_store(move |store| turn_view(store, &waited, now, 8_000)))?;
     if as_json {
         output.document("turn", &view);
     } else {
-        output.line(crate::mcp::turn_text(&view));
+        turn_text::print(&view, output);
     }
-    Ok(())
+    Ok(turn_text::exit_of(&view))
 }
 
 fn cancel(bridge: &Bridge, id: &str, reason: &str, output: &mut Output) -> Result<Exit> {
@@ -191,5 +184,6 @@ fn cancel(bridge: &Bridge, id: &str, reason: &str, output: &mut Output) -> Resul
     }
     let state = waited.row.state;
     print(bridge, waited, false, output)?;
+    // Asked for an end: that there is one is the success.
     Ok(if state == TurnState::Finished { Exit::Ok } else { Exit::RetryLater })
 }

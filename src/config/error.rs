@@ -239,4 +239,15 @@ impl Coded for ConfigError {
             }
         }
     }
+
+    fn hint(&self) -> String {
+        match self {
+            // The remedy of the first problem would not be the whole story.
+            Self::Invalid { problems, .. } if problems.len() > 1 => {
+                "Correct them in the file; `agent-bridge config check` shows each on a line of its own."
+                    .to_owned()
+            }
+            _ => self.doc().remedy.to_owned(),
+        }
+    }
 }

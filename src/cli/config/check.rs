@@ -61,7 +61,7 @@ fn document(report: &CheckReport) -> Value {
 fn text(report: &CheckReport) -> String {
     let mut text = String::new();
     if let Some(selected) = &report.selected {
-        let _ = writeln!(text, "config: {} ({})", selected.path.display(), selected.source.label());
+        let _ = writeln!(text, "config:  {} ({})", selected.path.display(), selected.source.label());
     }
     if let Some(config) = &report.config {
         summary(config, &mut text);
@@ -70,21 +70,21 @@ fn text(report: &CheckReport) -> String {
         let _ = writeln!(text, "warning: {warning}");
     }
     for problem in &report.problems {
-        let _ = writeln!(text, "problem: {} {problem}", problem.doc.code);
+        let _ = writeln!(text, "problem: {}: {problem}", problem.doc.code);
     }
-    let _ = match report.problems.len() {
-        0 => writeln!(text, "ok"),
-        1 => writeln!(text, "1 problem; `agent-bridge config schema` describes every key"),
-        count => writeln!(text, "{count} problems; `agent-bridge config schema` describes every key"),
+    let _ = match report.problems.as_slice() {
+        [] => writeln!(text, "ok"),
+        [one] => writeln!(text, "1 problem. {}", one.doc.remedy),
+        more => writeln!(text, "{} problems. `agent-bridge config schema` describes every key.", more.len()),
     };
     text
 }
 
 fn summary(config: &Config, text: &mut String) {
     for root in &config.allowed_roots {
-        let _ = writeln!(text, "root:   {}", root.display());
+        let _ = writeln!(text, "root:    {}", root.display());
     }
-    let _ = writeln!(text, "state:  {}", config.state_dir.display());
+    let _ = writeln!(text, "state:   {}", config.state_dir.display());
     let agents: Vec<String> = config
         .agents
         .iter()
@@ -92,7 +92,7 @@ fn summary(config: &Config, text: &mut String) {
         .map(|(id, agent)| format!("{id}{}", if agent.enabled_explicitly { "" } else { " (when found)" }))
         .collect();
     let agents = if agents.is_empty() { "none".to_owned() } else { agents.join(", ") };
-    let _ = writeln!(text, "agents: {agents}");
+    let _ = writeln!(text, "agents:  {agents}");
     let _ =
         writeln!(text, "sandbox: {} by default, at most {}", config.defaults.sandbox, config.sandbox_ceiling);
 }

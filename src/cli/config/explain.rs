@@ -51,7 +51,8 @@ pub fn run(context: &Context, config_flag: Option<&Path>, args: Args, out: &mut 
         )?;
     } else {
         let mut text = format!("config: {} ({})\n", config.path.display(), config.source.label());
-        let width = values.iter().map(|explained| explained.key.len()).max().unwrap_or(0);
+        // A few keys are so long that lining up with them would push every value off a narrow terminal.
+        let width = values.iter().map(|explained| explained.key.len()).max().unwrap_or(0).min(32);
         for explained in values {
             let value = match &explained.value {
                 Value::Null => "(not set)".to_owned(),

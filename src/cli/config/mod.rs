@@ -36,16 +36,12 @@ crate::codes! {
 
 /// Subcommands of `config`.
 #[derive(Debug, clap::Subcommand)]
+#[allow(missing_docs, reason = "the help of each is that of its arguments")]
 pub enum Command {
-    /// Make a config file, step by step or with --yes
     Init(init::Args),
-    /// Check the config and report everything that is wrong
     Check(check::Args),
-    /// Print the JSON Schema of the config file
     Schema(schema::Args),
-    /// Show the effective values and where each came from
     Explain(explain::Args),
-    /// Print which config file is used
     Path(path::Args),
 }
 

@@ -70,7 +70,7 @@ fn init_writes_a_config_that_loads() {
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
     assert!(text.contains(&format!("Wrote {}", config.path.display())), "{text}");
     for command in
-        ["codex mcp add agent-bridge --", "claude mcp add", "claude_desktop_config.json", "gemini mcp add"]
+        ["[mcp_servers.agent-bridge]", "claude mcp add", "claude_desktop_config.json", "gemini mcp add"]
     {
         assert!(text.contains(command), "{command} in {text}");
     }
@@ -207,9 +207,9 @@ fn check_tells_everything_and_its_exit_code() {
     let (exit, text) = run_with(&world, Some(&path), &["check"]).unwrap();
     assert_eq!(exit, Exit::VerificationFailed);
     for part in [
-        "problem: CONFIG_UNKNOWN_KEY allowedRoot: unknown key; did you mean \"allowedRoots\"?\n",
-        "problem: CONFIG_INVALID_VALUE defaults.timeoutSec: ",
-        "problem: CONFIG_MISSING_KEY allowedRoots: ",
+        "problem: CONFIG_UNKNOWN_KEY: allowedRoot: unknown key; did you mean \"allowedRoots\"?\n",
+        "problem: CONFIG_INVALID_VALUE: defaults.timeoutSec: ",
+        "problem: CONFIG_MISSING_KEY: allowedRoots: ",
         "3 problems",
     ] {
         assert!(text.contains(part), "{part} in {text}");

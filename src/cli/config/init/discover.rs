@@ -31,7 +31,9 @@ pub(super) fn find_all(context: &Context) -> Vec<Found> {
         let version = ask_version(context, &path).as_deref().and_then(version_in);
         Some(Found { id, path, version })
     };
-    PROGRAMS.into_iter().filter_map(find).collect()
+    // One that this build cannot use would be a promise nobody keeps.
+    let usable = |id: &AgentId| crate::agents::agent(*id).is_some();
+    PROGRAMS.into_iter().filter(usable).filter_map(find).collect()
 }
 
 fn find_program(context: &Context, name: &str) -> Option<PathBuf> {

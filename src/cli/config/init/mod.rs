@@ -172,8 +172,7 @@ fn text(plan: &Plan, backup: Option<&Path>, found: &[Found], steps: &[next_steps
         let _ = writeln!(text, "Found {} {version} at {}", found.id, found.path.display());
     }
     if found.is_empty() {
-        let _ =
-            writeln!(text, "Found none of codex, claude and gemini on PATH; install one, or set its \"bin\"");
+        let _ = writeln!(text, "Found neither codex nor claude on PATH; install one, or set its \"bin\"");
     }
     let _ = writeln!(text, "\nNext steps");
     for step in steps {

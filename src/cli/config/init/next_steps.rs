@@ -29,10 +29,7 @@ pub(super) fn after(context: &Context, config: &Path, found_without_flag: bool) 
     let desktop = json!({"mcpServers": {"agent-bridge": {"command": exe, "args": serve[1..]}}});
     vec![
         Step { title: "Check that everything is in place", text: command(&doctor, &[]) },
-        Step {
-            title: "Register in Codex",
-            text: command(&["codex", "mcp", "add", "agent-bridge", "--"], &serve),
-        },
+        Step { title: "Register in Codex (add to ~/.codex/config.toml)", text: codex_table(&serve) },
         Step {
             title: "Register in Claude Code",
             text: command(&["claude", "mcp", "add", "-s", "user", "agent-bridge", "--"], &serve),
@@ -43,9 +40,24 @@ pub(super) fn after(context: &Context, config: &Path, found_without_flag: bool) 
         },
         Step {
             title: "Register in Gemini CLI",
-            text: command(&["gemini", "mcp", "add", "-s", "user", "agent-bridge", &exe, "serve"], &gemini),
+            text: command(
+                &["gemini", "mcp", "add", "-s", "user", "--timeout", "300000", "agent-bridge", &exe, "serve"],
+                &gemini,
+            ),
         },
     ]
+}
+
+/// `codex mcp add` cannot write the last two keys: without the first a long call is cut short, without the
+/// second a headless Codex refuses every tool that starts work.
+fn codex_table(serve: &[&str]) -> String {
+    // JSON's strings and lists are TOML's as well.
+    let args = serde_json::Value::from(&serve[1..]);
+    format!(
+        "[mcp_servers.agent-bridge]\ncommand = {}\nargs = {args}\ntool_timeout_sec = 300\n\
+         default_tools_approval_mode = \"approve\"",
+        serde_json::Value::from(serve[0])
+    )
 }
 
 /// A word as a shell takes it literally: POSIX, or PowerShell on Windows.

@@ -76,11 +76,11 @@ fn ask_roots(context: &Context, args: &Args) -> Result<Vec<PathBuf>> {
 fn ask_ceiling() -> Result<Sandbox> {
     let modes = [Sandbox::ReadOnly, Sandbox::WorkspaceWrite, Sandbox::FullAccess];
     let choice = Select::new()
-        .with_prompt("The most that any agent may do (turns read only unless they ask for more)")
+        .with_prompt("The most that any agent may do")
         .items([
-            "read-only: read files, change nothing",
-            "workspace-write: write inside the working folder",
-            "full-access: whatever you may do",
+            "read-only (change nothing)",
+            "workspace-write (change files in the working folder)",
+            "full-access (whatever you may do)",
         ])
         .default(1)
         .interact()
@@ -90,7 +90,7 @@ fn ask_ceiling() -> Result<Sandbox> {
 
 fn ask_state_dir(context: &Context) -> Result<Option<String>> {
     const DEFAULT: &str = "~/.agent-bridge";
-    let mut input = Input::<String>::new().with_prompt("Folder for sessions and outputs, outside every root");
+    let mut input = Input::<String>::new().with_prompt("Folder for sessions and outputs");
     if crate::config::usable_home(context).is_some() {
         input = input.default(DEFAULT.to_owned());
     }
@@ -106,11 +106,11 @@ fn ask_agents(args: &Args, found: &[Found]) -> Result<BTreeMap<AgentId, crate::c
             .map(|found| {
                 let version = found.version.as_deref().unwrap_or("version unknown");
                 let preset = found.id != AgentId::Gemini || args.enable.contains(&found.id);
-                (format!("{} {version} ({})", found.id, found.path.display()), preset)
+                (format!("{} {version}", found.id), preset)
             })
             .collect();
         let chosen = MultiSelect::new()
-            .with_prompt("Agents to switch on (Space to choose, Enter to go on)")
+            .with_prompt("Agents to use (Space to choose, Enter to go on)")
             .items_checked(items)
             .interact()
             .map_err(cancelled)?;
