@@ -92,6 +92,8 @@ const REFUSED_KEYS: &[&str] = &[
     "plugins",
     "apps",
     "windows",
+    "tools",
+    "web_search",
     "trust",
 ];
 
