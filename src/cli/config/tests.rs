@@ -70,7 +70,7 @@ fn init_writes_a_config_that_loads() {
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
     assert!(text.contains(&format!("Wrote {}", config.path.display())), "{text}");
     for command in
-        ["codex mcp add agent-bridge --", "claude mcp add", "claude_desktop_config.json", "gemini mcp add"]
+        ["codex mcp add agent-bridge ", "claude mcp add", "claude_desktop_config.json", "gemini mcp add"]
     {
         assert!(text.contains(command), "{command} in {text}");
     }
