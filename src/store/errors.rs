@@ -194,6 +194,8 @@ impl StoreError {
             io::ErrorKind::PermissionDenied
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::NotADirectory
+            // A file stands where a folder belongs, in the words of Windows.
+            | io::ErrorKind::AlreadyExists
             | io::ErrorKind::NotFound => Self::Unwritable { path, detail: error.to_string() },
             _ => Self::Failed { path, detail: error.to_string() },
         }

@@ -25,7 +25,10 @@ fn home_and_relative_paths_are_expanded() {
         .unwrap();
     assert_eq!(config.allowed_roots, [world.at("home/code"), world.at("config/project")]);
     assert_eq!(config.state_dir, world.at("home/state"));
-    assert_eq!(config.agents[&crate::policy::AgentId::Codex].bin, world.text("home/bin/codex"));
+    assert_eq!(
+        Path::new(&config.agents[&crate::policy::AgentId::Codex].bin),
+        world.at("home").join("bin/codex")
+    );
     assert_eq!(
         Path::new(&config.agents[&crate::policy::AgentId::Claude].bin),
         world.at("config").join("./claude")

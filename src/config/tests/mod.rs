@@ -105,5 +105,6 @@ fn link(target: &Path, link: &Path) -> bool {
     let made = std::os::unix::fs::symlink(target, link);
     #[cfg(windows)]
     let made = std::os::windows::fs::symlink_dir(target, link);
-    made.is_ok()
+    // Wine says that it made one, and makes none.
+    made.is_ok() && std::fs::symlink_metadata(link).is_ok()
 }

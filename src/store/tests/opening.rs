@@ -184,5 +184,6 @@ fn a_warm_open_is_quick() {
         .min()
         .unwrap();
     drop(store);
-    assert!(best < std::time::Duration::from_millis(2), "{best:?}");
+    // About 1 ms; 15 ms were seen under Wine on a busy machine. The benches measure it exactly.
+    assert!(best < std::time::Duration::from_millis(50), "{best:?}");
 }

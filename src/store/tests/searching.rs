@@ -66,8 +66,8 @@ fn a_text_that_repeats_a_word_is_searched_in_linear_time() {
     finished(&store, &"a ".repeat(32_000), &"a ".repeat(32_000));
     let started = std::time::Instant::now();
     assert_eq!(store.search("a a a a", 10).unwrap().rows.len(), 1);
-    // The square of 32,000 would be minutes.
-    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+    // The square of 32,000 would be many minutes; a busy machine may take 12 s for this.
+    assert!(started.elapsed() < std::time::Duration::from_secs(45), "{:?}", started.elapsed());
 }
 
 #[test]

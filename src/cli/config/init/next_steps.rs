@@ -20,7 +20,7 @@ pub(super) fn after(context: &Context, config: &Path, found_without_flag: bool) 
     let flag = if found_without_flag { vec![] } else { vec!["--config", config.as_str()] };
     let command = |before: &[&str], after: &[&str]| {
         let words = before.iter().chain(after);
-        words.map(|word| quoted(word, cfg!(windows))).collect::<Vec<_>>().join(" ")
+        line(words.copied(), cfg!(windows))
     };
     let serve = [&[exe.as_str(), "serve"], flag.as_slice()].concat();
     let doctor = [&[exe.as_str(), "doctor"], flag.as_slice()].concat();
@@ -60,6 +60,13 @@ fn codex_table(serve: &[&str]) -> String {
     )
 }
 
+/// A command as a person can paste it: for a POSIX shell, or PowerShell on Windows.
+fn line<'a>(words: impl Iterator<Item = &'a str>, powershell: bool) -> String {
+    let line = words.map(|word| quoted(word, powershell)).collect::<Vec<_>>().join(" ");
+    // PowerShell prints a quoted first word instead of running it, unless it is called.
+    if powershell && line.starts_with('\'') { format!("& {line}") } else { line }
+}
+
 /// A word as a shell takes it literally: POSIX, or PowerShell on Windows.
 fn quoted(word: &str, powershell: bool) -> String {
     let plain = !word.is_empty()
@@ -87,6 +94,13 @@ mod tests {
         assert_eq!(quoted(r"C:\x", true), r"C:\x");
         assert_eq!(quoted("", false), "''");
         assert_eq!(quoted("$(x)", false), "'$(x)'");
+    }
+
+    #[test]
+    fn powershell_runs_a_quoted_program() {
+        let line = |program| line([program, "doctor"].into_iter(), true);
+        assert_eq!(line(r"C:\A B\agent-bridge.exe"), r"& 'C:\A B\agent-bridge.exe' doctor");
+        assert_eq!(line(r"C:\agent-bridge.exe"), r"C:\agent-bridge.exe doctor");
     }
 
     proptest! {
