@@ -232,6 +232,11 @@ fn a_worker_is_not_offered_the_bridge_that_its_user_has() {
     for worker in [Cli::Codex, Cli::Claude] {
         let Some((offered, answer, turns)) = tries_to_delegate_again(worker, false) else { return };
         assert!(!offered.iter().any(|tool| tool.contains("delegate_task")), "{worker:?}: {offered:?}");
+        // Nor is it there for a model that calls it unasked: the answer is the CLI's own.
+        assert!(
+            !answer.contains("DELEGATION_TOO_DEEP") && !answer.contains("agent-bridge error"),
+            "{answer}"
+        );
         assert!(!answer.contains("turn_id"), "{worker:?}: {answer}");
         assert_eq!(turns.len(), 1, "{worker:?}: {turns:#?}");
     }
