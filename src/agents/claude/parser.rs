@@ -21,6 +21,15 @@ const ACTIVITY_CHARS: usize = 160;
 /// After this many retries for a missing login the run is ended: the CLI would go on for minutes.
 const LOGIN_RETRIES: u64 = 2;
 
+/// Tool results come back as `user` events and may be large; above this size their kind is read first, so
+/// that their content is never built in memory.
+const LARGE: usize = 256 << 10;
+
+#[derive(Deserialize)]
+struct Kind {
+    r#type: String,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Event {
@@ -258,6 +267,13 @@ impl StreamParser for Parser {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         let trimmed = line.trim_ascii();
         if trimmed.is_empty() {
+            return None;
+        }
+        if trimmed.len() > LARGE
+            && let Some(kind) = verdicts::event_in::<Kind>(trimmed)
+            && self.streaming
+            && matches!(kind.r#type.as_str(), "user" | "stream_event")
+        {
             return None;
         }
         if let Some(event) = verdicts::event_in::<Event>(trimmed) {
