@@ -389,3 +389,40 @@ fn the_demo_tells_its_story_and_leaves_nothing_with_clean() {
     complaint(&world.bridge(["demo", "--dir", folder.to_str().unwrap()]), 3, "DEMO_FAILED");
     world.assert_no_process_left(DEADLINE);
 }
+
+/// What the bridge shows on a terminal of this width, through the `script` program of util-linux.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(world: &World, columns: u32, arguments: &str, set: &[(&str, &str)]) -> Option<String> {
+    let script = support::world::find_program("script")?;
+    let mut command = world.command(script);
+    command.env("TERM", "xterm").env("SHELL", "/bin/sh").envs(set.iter().copied());
+    command.args(["-qec", &format!("stty rows 24 cols {columns}; exec {BRIDGE} {arguments}"), "/dev/null"]);
+    let finished = process::run(command, DEADLINE);
+    Some(finished.stdout().replace("\r\n", "\n"))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_terminal_gets_colours_and_whole_words_and_never_another_program_s_codes() {
+    let world = world();
+    let Some(error) = on_a_terminal(&world, 60, "turns show none", &[]) else { return };
+    assert!(error.contains("\u{1b}[31merror\u{1b}[0m"), "{error:?}");
+    let plain = on_a_terminal(&world, 60, "turns show none", &[("NO_COLOR", "1")]).unwrap();
+    assert!(plain.starts_with("error TURN_NOT_FOUND") && !plain.contains('\u{1b}'), "{plain:?}");
+
+    world.bridge(["delegate", "codex", "\u{1b}]0;owned\u{7}\u{1b}[2Jhello"]).expect_code(0);
+    let turn = world.bridge(["turns", "list", "--json"]).json()["turns"][0].clone();
+    let output = format!("turns output {}", turn["turn_id"].as_str().unwrap());
+    assert_eq!(on_a_terminal(&world, 60, &output, &[]).unwrap(), "You said: ]0;owned[2Jhello");
+    // A terminal that does not tell its size is one as well.
+    assert_eq!(on_a_terminal(&world, 0, &output, &[]).unwrap(), "You said: ]0;owned[2Jhello");
+    let piped = world.bridge(output.split(' ')).expect_code(0);
+    assert!(piped.stdout().contains('\u{1b}'), "a pipe gets it as it came: {piped}");
+
+    for arguments in ["turns list", "sessions list", "doctor", "explain sandbox_authority_denied", "explain"]
+    {
+        let shown = on_a_terminal(&world, 80, arguments, &[]).unwrap();
+        let wide = shown.lines().find(|line| line.chars().count() > 80 && line.trim().contains(' '));
+        assert_eq!(wide, None, "{arguments}: {shown}");
+    }
+}

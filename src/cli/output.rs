@@ -1,5 +1,6 @@
 //! How commands print: results to standard output, everything else to standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use dialoguer::console::{Term, measure_text_width};
@@ -14,9 +15,11 @@ pub struct Output {
     pub out: Box<dyn Write>,
     /// Whether a person looks at standard error.
     pub stderr_is_terminal: bool,
-    /// Columns of the terminal on standard output, if it is one.
+    /// Whether a person looks at standard output.
+    out_is_terminal: bool,
+    /// Columns of the terminal on standard output, if it is one with a size.
     out_columns: Option<usize>,
-    /// Columns of the terminal on standard error, if it is one.
+    /// Columns of the terminal on standard error, if it is one with a size.
     error_columns: Option<usize>,
     color: bool,
 }
@@ -30,6 +33,7 @@ impl Output {
         Self {
             out: Box::new(io::BufWriter::new(io::stdout())),
             stderr_is_terminal,
+            out_is_terminal: io::stdout().is_terminal(),
             out_columns: columns(&Term::stdout()),
             error_columns: columns(&Term::stderr()),
             color: stderr_is_terminal && !plain,
@@ -50,10 +54,8 @@ impl Output {
 
     /// Another program's words: as they came, but without codes that a terminal would obey.
     pub fn foreign(&mut self, text: &str) {
-        let _ = match self.out_columns {
-            Some(_) => self.out.write_all(printable(text).as_bytes()),
-            None => self.out.write_all(text.as_bytes()),
-        };
+        let text = if self.out_is_terminal { Cow::Owned(printable(text)) } else { Cow::Borrowed(text) };
+        let _ = self.out.write_all(text.as_bytes());
     }
 
     /// The one document of a `--json` command.
