@@ -77,6 +77,10 @@ pub trait Coded: std::error::Error {
     fn hint(&self) -> String {
         self.doc().remedy.to_owned()
     }
+    /// Facts for programs, such as the id of the turn that is in the way.
+    fn details(&self) -> Option<Value> {
+        None
+    }
 }
 
 /// An error as the front doors see it.
@@ -90,7 +94,12 @@ pub struct Error {
 
 impl<E: Coded> From<E> for Error {
     fn from(error: E) -> Self {
-        Self { doc: error.doc(), message: error.to_string(), hint: error.hint(), details: None }
+        Self {
+            doc: error.doc(),
+            message: error.to_string(),
+            hint: error.hint(),
+            details: error.details().map(Box::new),
+        }
     }
 }
 

@@ -336,13 +336,19 @@ impl Bridge {
     ) -> Result<WaitedTurn> {
         let began = Instant::now();
         let mut next_report = began;
+        let mut before = None;
         loop {
             let row = self.turn(turn_id).await?;
+            // The turn's age when we came, by the wall clock, since another process started it.
+            let before = *before.get_or_insert_with(|| {
+                let age = self.inner.context.clock.now_ms().saturating_sub(row.started_at);
+                Duration::from_millis(u64::try_from(age).unwrap_or(0))
+            });
             if row.state == TurnState::Finished || Instant::now() >= deadline {
                 return Ok(WaitedTurn { row, unrecorded: None });
             }
             if Instant::now() >= next_report {
-                on_activity(began.elapsed(), row.activity.as_deref());
+                on_activity(before + began.elapsed(), row.activity.as_deref());
                 next_report += Duration::from_secs(1);
             }
             tokio::time::sleep(FOREIGN_POLL).await;

@@ -15,7 +15,7 @@ use super::{plan, reconcile};
 use crate::agents::{self, Agent, RunEnd, redaction};
 use crate::config::OnDisconnect;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::platform::{self, LockFile};
 use crate::process::{self, Limits, Program, Report, RunIo};
 use crate::store::{
@@ -76,17 +76,21 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
     let turn = &spec.turn;
     let store = Store::open(&spec.state_dir, context.clock)?;
     let agent = agents::require(turn.agent)?;
-    let Some(session_lock) = wait_for_session(&store, spec, gone)? else {
-        return Err(StoreError::SessionBusy {
-            session: turn.session_id.clone(),
-            turn: running_turn(&store, spec),
+    let session_lock = match wait_for_session(&store, spec, gone)? {
+        Session::Held(lock) => lock,
+        Session::SameRequest(turn_id) => {
+            events.send(&RunEvent::Same { turn_id });
+            return Ok(());
         }
-        .into());
+        Session::Busy => {
+            return Err(StoreError::SessionBusy {
+                session: turn.session_id.clone(),
+                turn: running_turn(&store, spec),
+            }
+            .into());
+        }
     };
-    // The last look before anything starts: the folder must still be the one that was checked.
-    if plan::recheck_folder(&turn.cwd)? != turn.cwd {
-        return Err(BridgeError::CwdChanged(turn.cwd.display().to_string()).into());
-    }
+    plan::recheck_folder(&turn.cwd)?;
     let resolved = process::resolve(&spec.program, context)?;
     let mut set_env = spec.set_env.clone();
     set_env.insert(process::TURN_VAR.into(), turn.id.clone());
@@ -136,16 +140,35 @@ fn begin(store: &Store, spec: &RunSpec, attempt: &Attempt) -> Result<Begin> {
     Ok(again?)
 }
 
+/// What came of the wait for a session.
+enum Session {
+    /// It is ours for as long as the lock lives.
+    Held(LockFile),
+    /// The turn that keeps it busy is the very one that was asked for.
+    SameRequest(String),
+    /// Another turn kept it for too long.
+    Busy,
+}
+
 /// Waits for the session's lock, but not for longer than the front door lives.
-fn wait_for_session(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Result<Option<LockFile>> {
+fn wait_for_session(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Result<Session> {
     let path = session_lock_path(store.state_dir(), &spec.turn.session_id)?;
     let deadline = Instant::now() + Duration::from_millis(spec.lock_wait_ms);
     loop {
         if let Some(lock) = platform::try_exclusive(&path)? {
-            return Ok(Some(lock));
+            return Ok(Session::Held(lock));
+        }
+        // A repeated call joins its turn now; it does not wait for the turn's end first.
+        if let Some(key) = &spec.turn.idempotency_key
+            && let Some(row) = store.turn_by_key(key)?
+        {
+            if row.request_sha256 != spec.turn.request_sha256 {
+                return Err(StoreError::IdempotencyConflict { turn: row.id }.into());
+            }
+            return Ok(Session::SameRequest(row.id));
         }
         if Instant::now() >= deadline || gone.load(Ordering::SeqCst) {
-            return Ok(None);
+            return Ok(Session::Busy);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -215,19 +238,19 @@ fn run_worker(
             store.cancel_requested(&turn.id).ok().flatten()
         };
         let blobs = store.blobs();
-        process::run(
-            program,
-            &limits,
-            agent.polite_stop(),
-            RunIo {
+        // The last look before anything starts, after every wait: the folder must still be the one that
+        // was checked.
+        plan::recheck_folder(&turn.cwd).and_then(|_| {
+            let io = RunIo {
                 stdout_file: blobs.create(&turn.id, BlobKind::Stdout).ok(),
                 stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
                 on_started: &mut on_started,
                 on_line: &mut on_line,
                 on_error_line: &mut on_error_line,
                 on_tick: &mut on_tick,
-            },
-        )
+            };
+            Ok(process::run(program, &limits, agent.polite_stop(), io)?)
+        })
     };
     let parser = parser.take();
     match result {
@@ -243,7 +266,6 @@ fn run_worker(
             Ended { verdict: clean(verdict, &secrets), code, report }
         }
         Err(error) => {
-            let error = Error::from(error);
             let code = error.code();
             let mut verdict = no_verdict(error.message());
             verdict.meta = json!({ "hint": error.hint() });

@@ -22,12 +22,16 @@ pub fn input<T: JsonSchema>() -> Arc<JsonObject> {
 ///
 /// A refused call has `error` and nothing else, and some hosts check that too. A union would say so
 /// exactly, but others drop tools for one; so nothing is required at the top.
+///
+/// It carries no descriptions: hosts check results with it and show models none of it, but the list of
+/// tools is part of every conversation.
 pub fn output<T: JsonSchema>() -> Arc<JsonObject> {
     let mut schema = published::<T>(SchemaSettings::draft2020_12().for_serialize());
     schema.remove("required");
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.insert("error".into(), refusal());
     }
+    strip_descriptions(&mut schema);
     Arc::new(schema)
 }
 
@@ -35,15 +39,28 @@ pub fn output<T: JsonSchema>() -> Arc<JsonObject> {
 fn refusal() -> Value {
     json!({
         "type": "object",
-        "description": "Why the call was refused, or failed before there was a result; then nothing else is set.",
         "properties": {
-            "code": { "type": "string", "description": "Documented code; `agent-bridge explain CODE`." },
-            "message": { "type": "string", "description": "What happened." },
-            "hint": { "type": "string", "description": "What to do next." },
-            "retryable": { "type": "boolean", "description": "Whether the same call can succeed later." },
+            "code": { "type": "string" },
+            "message": { "type": "string" },
+            "hint": { "type": "string" },
+            "retryable": { "type": "boolean" },
         },
         "required": ["code", "message", "hint", "retryable"],
     })
+}
+
+fn strip_descriptions(schema: &mut Map<String, Value>) {
+    schema.remove("description");
+    for (key, inner) in schema.iter_mut() {
+        match (key.as_str(), inner) {
+            // Its keys are names, and one of them may be `description`.
+            ("properties", Value::Object(properties)) => {
+                properties.values_mut().filter_map(Value::as_object_mut).for_each(strip_descriptions);
+            }
+            (_, Value::Object(inner)) => strip_descriptions(inner),
+            _ => {}
+        }
+    }
 }
 
 fn published<T: JsonSchema>(mut settings: SchemaSettings) -> Map<String, Value> {

@@ -17,11 +17,13 @@ use super::reply::error_reply;
 use super::tools::{self, Call};
 use super::transport;
 use crate::bridge::Bridge;
-use crate::error::{Error, INTERNAL_ERROR, SERVER_BUSY, UNKNOWN_TOOL};
+use crate::error::{Error, INTERNAL_ERROR, Result, SERVER_BUSY, UNKNOWN_TOOL};
 use crate::platform;
 
 /// Calls that may be in flight on one connection.
 const MAX_CALLS: usize = 64;
+/// Calls that end work have places of their own: a flood of waits must not keep a turn alive.
+const MAX_ENDINGS: usize = 8;
 
 /// What the server tells a model about itself.
 pub const INSTRUCTIONS: &str = "agent-bridge delegates work to other coding agents on this machine (Codex, Claude Code). \
@@ -35,6 +37,7 @@ struct Server {
     bridge: Bridge,
     tools: Arc<Vec<Tool>>,
     calls: Arc<Semaphore>,
+    endings: Arc<Semaphore>,
 }
 
 impl ServerHandler for Server {
@@ -72,9 +75,13 @@ impl ServerHandler for Server {
                 None,
             ));
         };
-        let Ok(_permit) = self.calls.clone().try_acquire_owned() else {
-            let busy =
-                Error::new(&SERVER_BUSY, format!("{MAX_CALLS} calls are in flight on this connection"));
+        let (places, most) =
+            if tool.ends_work() { (&self.endings, MAX_ENDINGS) } else { (&self.calls, MAX_CALLS) };
+        let Ok(_permit) = places.try_acquire() else {
+            let busy = Error::new(
+                &SERVER_BUSY,
+                format!("{most} calls of this kind are in flight on this connection"),
+            );
             return Ok(error_reply(&busy).into());
         };
         let call = Call {
@@ -82,14 +89,16 @@ impl ServerHandler for Server {
             arguments: request.arguments.unwrap_or_default(),
             request: context,
         };
-        // A panic would leave the host waiting for ever.
-        let result = AssertUnwindSafe(tool.call(call)).catch_unwind().await;
-        let reply: CallToolResult = match result {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => error_reply(&error),
-            Err(_) => error_reply(&Error::new(&INTERNAL_ERROR, format!("the handler of {name} panicked"))),
-        };
-        Ok(reply.into())
+        Ok(answered(&name, tool.call(call)).await.into())
+    }
+}
+
+/// The reply of a handler, whatever becomes of it: a panic would leave the host waiting for ever.
+async fn answered(name: &str, handler: impl Future<Output = Result<CallToolResult>>) -> CallToolResult {
+    match AssertUnwindSafe(handler).catch_unwind().await {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(error)) => error_reply(&error),
+        Err(_) => error_reply(&Error::new(&INTERNAL_ERROR, format!("the handler of {name} panicked"))),
     }
 }
 
@@ -108,14 +117,21 @@ pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
 
     let tools: Vec<Tool> =
         tools::offered(&bridge.config().toolsets).map(tools::ToolDefinition::published).collect();
-    let server = Server { bridge, tools: Arc::new(tools), calls: Arc::new(Semaphore::new(MAX_CALLS)) };
-    let (reader, writer) = rmcp::transport::stdio_pipes();
-    let opened = tokio::select! {
-        opened = transport::open(reader, writer, &gone) => opened?,
-        () = gone.cancelled() => None,
+    let server = Server {
+        bridge,
+        tools: Arc::new(tools),
+        calls: Arc::new(Semaphore::new(MAX_CALLS)),
+        endings: Arc::new(Semaphore::new(MAX_ENDINGS)),
     };
-    let Some(transport) = opened else { return Ok(()) };
-    let Ok(running) = rmcp::serve_server(server, transport).await else { return Ok(()) };
+    let (reader, writer) = rmcp::transport::stdio_pipes();
+    let transport = transport::Lines::new(reader, writer, &gone);
+    let running = tokio::select! {
+        biased;
+        running = rmcp::serve_server(server, transport) => running,
+        () = gone.cancelled() => return Ok(()),
+    };
+    // The host left before it asked for anything.
+    let Ok(running) = running else { return Ok(()) };
     let stop = running.cancellation_token();
     let flush = gone.clone();
     tokio::spawn(async move {
@@ -126,4 +142,17 @@ pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
     });
     let _ = running.waiting().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_still_answers() {
+        let reply = answered("list_agents", async { panic!("a defect") }).await;
+        assert_eq!(reply.is_error, Some(true));
+        assert_eq!(reply.structured_content.unwrap()["error"]["code"], "INTERNAL_ERROR");
+    }
 }

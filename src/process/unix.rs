@@ -50,11 +50,11 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Starts the root in a process group of its own.
+    /// Starts the root in a process group and a session of its own.
     pub(super) fn start(mut command: Command, marker: &str, polite: PoliteStop) -> io::Result<(Child, Self)> {
         let subreaper = Subreaper::hold();
         let before = processes::children(std::process::id()).unwrap_or_default();
-        command.process_group(0);
+        own_session(&mut command);
         die_with_parent(&mut command, polite);
         let child = spawn(&mut command)?;
         let root = pid(child.id()).ok_or_else(|| io::Error::other("the process id is out of range"))?;
@@ -346,6 +346,19 @@ fn die_with_parent(command: &mut Command, polite: PoliteStop) {
 
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent(_command: &mut Command, _polite: PoliteStop) {}
+
+/// Lets the root lead a session, and with it a process group. A member of our own session could open the
+/// terminal that a host runs on: what it wrote would spoil the host's screen, and a question for a password
+/// would stop it for good, since only the foreground may read.
+fn own_session(command: &mut Command) {
+    // SAFETY: between fork and exec only one system call is made; it neither allocates nor locks.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(())
+        });
+    }
+}
 
 /// While at least one run is active, orphans of the trees come to this process.
 struct Subreaper;

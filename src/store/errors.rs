@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use serde_json::{Value, json};
 
-use super::BlobKind;
+use super::{BlobKind, is_id};
 use crate::codes;
 use crate::error::{CodeDoc, Coded};
 
@@ -161,6 +162,24 @@ impl Coded for StoreError {
             Self::TurnAlreadyFinished(_) => &TURN_ALREADY_FINISHED,
             Self::BlobMissing { .. } => &BLOB_MISSING,
             Self::BlobIncomplete { .. } => &BLOB_INCOMPLETE,
+        }
+    }
+
+    fn details(&self) -> Option<Value> {
+        match self {
+            Self::SessionBusy { session, turn } => {
+                // It may have ended in the meantime; then nobody knows which it was.
+                let turn = Some(turn).filter(|turn| is_id(turn));
+                Some(json!({ "bridge_session_id": session, "turn_id": turn }))
+            }
+            Self::RevisionMismatch { session, expected, found } => {
+                Some(json!({ "bridge_session_id": session, "expected": expected, "found": found }))
+            }
+            Self::IdempotencyConflict { turn } | Self::TurnAlreadyFinished(turn) => {
+                Some(json!({ "turn_id": turn }))
+            }
+            Self::TooManyTurns { running, max } => Some(json!({ "running": running, "max": max })),
+            _ => None,
         }
     }
 }

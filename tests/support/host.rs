@@ -466,8 +466,12 @@ fn check_line(line: &[u8]) -> Result<Value, String> {
     }
     let message: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let is_call = message["method"].is_string();
-    let is_answer =
-        message.get("id").is_some() && (message.get("result").is_some() != message.get("error").is_some());
+    // An error about something that was no request has no id to name.
+    let is_answer = match (message.get("result"), message.get("error")) {
+        (Some(_), None) => message.get("id").is_some(),
+        (None, Some(_)) => true,
+        _ => false,
+    };
     if message["jsonrpc"] != "2.0" || is_call == is_answer {
         return Err("not JSON-RPC 2.0".into());
     }

@@ -123,6 +123,11 @@ impl ToolDefinition {
         tool
     }
 
+    /// Whether it does nothing but end work.
+    pub fn ends_work(&self) -> bool {
+        self.effect == Effect::Ends
+    }
+
     /// Answers a call.
     pub fn call(&self, call: Call) -> Pin<Box<dyn Future<Output = Result<CallToolResult>> + Send>> {
         (self.handler)(call)
@@ -230,12 +235,10 @@ impl ProgressReporter {
         Self { latest, task }
     }
 
-    fn report(&self, elapsed: Duration, activity: Option<&str>) {
+    /// Names the turn each time: a host that gives up before the reply can still find it.
+    fn report(&self, turn_id: &str, elapsed: Duration, activity: Option<&str>) {
         let seconds = elapsed.as_secs();
-        let message = match activity {
-            Some(activity) => format!("{seconds} s: {activity}"),
-            None => format!("{seconds} s: working"),
-        };
+        let message = format!("turn {turn_id}, {seconds} s: {}", activity.unwrap_or("working"));
         self.latest.send_replace(Some((elapsed, message)));
     }
 

@@ -4,7 +4,7 @@ use rmcp::model::CallToolResult;
 
 use super::arguments::{GetSession, ListSessions, SearchSessions};
 use super::outputs::{SearchHit, SearchResult, SessionDetail, SessionList, SessionSummary, SessionTurn, utc};
-use super::turns::{SKIPPED_SHOWN, fit_page, fitting};
+use super::turns::{SKIPPED_SHOWN, fit_page, fitting, json_len};
 use super::{Call, checked_id, invalid, within};
 use crate::bridge::context_block::clip;
 use crate::bridge::view::TurnStatus;
@@ -14,6 +14,9 @@ use crate::store::{BlobKind, TurnRow, TurnState};
 
 /// Turns that are loaded for one reply of `get_session`.
 const TURNS_LOADED: usize = 50;
+
+/// Most bytes of one turn in `get_session`, as JSON. It travels twice in a frame, once as JSON in JSON.
+const LARGEST_TURN: usize = 300 << 10;
 
 /// `list_sessions`.
 pub async fn list_sessions(mut call: Call) -> Result<CallToolResult> {
@@ -45,7 +48,7 @@ pub async fn get_session(mut call: Call) -> Result<CallToolResult> {
             let session = store.session(&id)?;
             let mut page = store.turns(&id, from, TURNS_LOADED)?;
             page.skipped.truncate(SKIPPED_SHOWN);
-            let show = |row: &TurnRow| {
+            let show = |row: &TurnRow, clipped: usize| {
                 let answer = store.blobs().head_tail(&row.id, BlobKind::Answer, clipped).ok();
                 SessionTurn {
                     turn: row.index,
@@ -62,7 +65,15 @@ pub async fn get_session(mut call: Call) -> Result<CallToolResult> {
                     started_at: utc(row.started_at),
                 }
             };
-            let mut turns: Vec<SessionTurn> = page.rows.iter().map(show).collect();
+            let mut turns: Vec<SessionTurn> = page.rows.iter().map(|row| show(row, clipped)).collect();
+            if let (Some(first), Some(row)) = (turns.first_mut(), page.rows.first()) {
+                // One turn is always shown, so it has to fit, however much its text grows in JSON.
+                let mut clipped = clipped;
+                while json_len(first) > LARGEST_TURN && clipped > 1 {
+                    clipped /= 2;
+                    *first = show(row, clipped);
+                }
+            }
             turns.truncate(fitting(&turns));
             let next_turn = turns.last().map(|turn| turn.turn + 1).filter(|next| *next < session.turns);
             Ok(SessionDetail {

@@ -108,7 +108,7 @@ async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> R
         () = cancelled.cancelled() => return Err(invalid("the call was cancelled before the turn started")),
     };
     let waited = tokio::select! {
-        waited = bridge.wait(&started.turn_id, wait, |elapsed, activity| progress.report(elapsed, activity)) => waited?,
+        waited = bridge.wait(&started.turn_id, wait, |elapsed, activity| progress.report(&started.turn_id, elapsed, activity)) => waited?,
         () = cancelled.cancelled() => {
             if rule == OnDisconnect::Cancel && !started.repeated {
                 bridge.cancel(&started.turn_id, "the host cancelled the call", Duration::ZERO).await?;
@@ -139,7 +139,7 @@ pub async fn wait_turn(mut call: Call) -> Result<CallToolResult> {
     let wait = Duration::from_secs(within("wait_seconds", arguments.wait_seconds, default, 0..=7200)?);
     let progress = ProgressReporter::new(&call.request);
     let waited = tokio::select! {
-        waited = bridge.wait(&arguments.turn_id, wait, |elapsed, activity| progress.report(elapsed, activity)) => waited?,
+        waited = bridge.wait(&arguments.turn_id, wait, |elapsed, activity| progress.report(&arguments.turn_id, elapsed, activity)) => waited?,
         // Nobody waits any more; the turn itself goes on.
         () = call.request.ct.cancelled() => bridge.wait(&arguments.turn_id, Duration::ZERO, |_, _| ()).await?,
     };
@@ -220,10 +220,15 @@ pub fn fit_page<R, S: serde::Serialize>(
 pub fn fitting<S: serde::Serialize>(summaries: &[S]) -> usize {
     let mut size = 0;
     let fits = |summary: &&S| {
-        size += serde_json::to_string(summary).map_or(0, |text| text.len());
+        size += json_len(*summary);
         size <= LIST_BYTES
     };
     summaries.iter().take_while(fits).count().max(1)
+}
+
+/// Size of a value as JSON.
+pub fn json_len(value: &impl serde::Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
 /// `get_turn_output`.
