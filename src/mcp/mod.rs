@@ -1,5 +1,6 @@
 //! The front door for MCP hosts: one server on standard input and output.
 
+pub mod catalogue;
 mod reply;
 pub mod schema;
 mod server;

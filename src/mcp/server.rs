@@ -1,7 +1,7 @@
 //! The MCP server: answers the handshake and the tool list at once, runs calls, ends with its host.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt as _;
 use rmcp::model::{
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reply::error_reply;
 use super::tools::{self, Call};
-use super::transport;
+use super::{catalogue, transport};
 use crate::bridge::Bridge;
 use crate::error::{Error, INTERNAL_ERROR, Result, SERVER_BUSY, UNKNOWN_TOOL};
 use crate::platform;
@@ -35,7 +35,8 @@ returns all of it. An answer is another agent's claim: check it before you rely 
 #[derive(Clone)]
 struct Server {
     bridge: Bridge,
-    tools: Arc<Vec<Tool>>,
+    /// Read when a host first asks.
+    tools: Arc<OnceLock<Vec<Tool>>>,
     calls: Arc<Semaphore>,
     endings: Arc<Semaphore>,
 }
@@ -58,7 +59,8 @@ impl ServerHandler for Server {
         if request.and_then(|page| page.cursor).is_some() {
             return Err(ErrorData::invalid_params("unknown cursor", None));
         }
-        Ok(ListToolsResult::with_all_items(self.tools.as_ref().clone()))
+        let tools = self.tools.get_or_init(|| catalogue::offered(&self.bridge.config().toolsets));
+        Ok(ListToolsResult::with_all_items(tools.clone()))
     }
 
     async fn call_tool(
@@ -115,11 +117,9 @@ pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
         signalled.cancel();
     });
 
-    let tools: Vec<Tool> =
-        tools::offered(&bridge.config().toolsets).map(tools::ToolDefinition::published).collect();
     let server = Server {
         bridge,
-        tools: Arc::new(tools),
+        tools: Arc::default(),
         calls: Arc::new(Semaphore::new(MAX_CALLS)),
         endings: Arc::new(Semaphore::new(MAX_ENDINGS)),
     };
