@@ -260,9 +260,27 @@ STUB
 
 # --- Wine -------------------------------------------------------------------
 
+# LC_ALL: without UTF-8, names that are not ASCII cannot be made. TMPDIR: Wine
+# aborts if it is set ("free(): invalid pointer"); programs get Wine's own TEMP.
+write_wine_run() {
+    mkdir -p "$PREFIX/bin"
+    cat > "$PREFIX/bin/wine-run.new" <<RUN
+#!/bin/sh
+# Runs a Windows program under the Wine beside this file, without a display.
+export WINEPREFIX="$PREFIX/wineprefix" WINEARCH=win64 WINEDEBUG="\${WINEDEBUG:--all}"
+export WINEDLLOVERRIDES="\${WINEDLLOVERRIDES:-mscoree,mshtml,winemenubuilder.exe=}"
+export LC_ALL=C.UTF-8
+unset DISPLAY WAYLAND_DISPLAY TMPDIR
+exec "$PREFIX/wine/usr/lib/wine/wine64" "\$@"
+RUN
+    chmod +x "$PREFIX/bin/wine-run.new"
+    mv "$PREFIX/bin/wine-run.new" "$PREFIX/bin/wine-run"
+}
+
 need_wine() {
     local folder=$PREFIX/wine root=$PREFIX/wine/usr libs=$PREFIX/wine/usr/lib/x86_64-linux-gnu
     local suite=$WINE_SUITE program zlib dlls=$PREFIX/wine/usr/lib/x86_64-linux-gnu/wine/x86_64-windows
+    write_wine_run
     [ ! -e "$folder/ready" ] || return 0
     private_apt
     need_mingw
@@ -285,18 +303,7 @@ need_wine() {
     # without the mark user32 does not load.
     zlib=$root/x86_64-w64-mingw32/lib/zlib1.dll
     { head -c 64 "$zlib"; printf 'Wine builtin DLL'; head -c 16 /dev/zero; tail -c +97 "$zlib"; } > "$dlls/zlib1.dll"
-    mkdir -p "$PREFIX/bin" "$PREFIX/wineprefix"
-    # LC_ALL: without UTF-8, names that are not ASCII cannot be made.
-    cat > "$PREFIX/bin/wine-run" <<RUN
-#!/bin/sh
-# Runs a Windows program under the Wine beside this file, without a display.
-export WINEPREFIX="$PREFIX/wineprefix" WINEARCH=win64 WINEDEBUG="\${WINEDEBUG:--all}"
-export WINEDLLOVERRIDES="\${WINEDLLOVERRIDES:-mscoree,mshtml,winemenubuilder.exe=}"
-export LC_ALL=C.UTF-8
-unset DISPLAY WAYLAND_DISPLAY
-exec "$root/lib/wine/wine64" "\$@"
-RUN
-    chmod +x "$PREFIX/bin/wine-run"
+    mkdir -p "$PREFIX/wineprefix"
     say 'making the Wine prefix'
     timeout -k 10 180 "$PREFIX/bin/wine-run" wineboot -i > "$folder/boot.log" 2>&1 < /dev/null ||
         die "wineboot failed, see $folder/boot.log"
@@ -330,5 +337,5 @@ wine_up() {
 }
 
 wine_down() {
-    WINEPREFIX=$PREFIX/wineprefix timeout -k 5 30 "$PREFIX/wine/usr/lib/wine/wineserver64" -k > /dev/null 2>&1 || :
+    WINEPREFIX=$PREFIX/wineprefix timeout -k 5 30 env -u TMPDIR "$PREFIX/wine/usr/lib/wine/wineserver64" -k > /dev/null 2>&1 || :
 }
