@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use support::mock_model::Reply;
@@ -14,13 +14,16 @@ use support::real::SERVER;
 use support::worker::Cli;
 use support::world::{link, write};
 
-/// A host's configuration as it is handed out.
-fn template(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("templates").join("clients").join(name)
+/// A host's configuration as it is handed out, with the program's path filled in as a user does.
+fn template(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates").join("clients").join(name);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let place = "/absolute/path/to/agent-bridge";
+    assert!(text.contains(place), "{} does not say where the program goes", path.display());
+    text.replace(place, BRIDGE)
 }
 
-/// A headless turn of a host that has the bridge from its template. The template names the program
-/// alone, so it is put on the search path.
+/// A headless turn of a host that has the bridge from its template.
 fn host_turn(cli: Cli, world: &World, model: &MockModel, prompt: &str) -> Option<Command> {
     match cli {
         Cli::Codex => {
@@ -34,7 +37,9 @@ fn host_turn(cli: Cli, world: &World, model: &MockModel, prompt: &str) -> Option
             let claude = real::claude(world, model)?;
             let mut command =
                 claude.command(world, ["-p", prompt, "--output-format", "stream-json", "--verbose"]);
-            command.arg("--strict-mcp-config").arg("--mcp-config").arg(template("claude-code.json"));
+            let servers = world.path().join("claude-mcp.json");
+            write(&servers, template("claude-code.json"));
+            command.arg("--strict-mcp-config").arg("--mcp-config").arg(servers);
             // The permission rule that a person writes once.
             command.args(["--allowedTools", &format!("mcp__{SERVER}")]);
             Some(command)
@@ -46,7 +51,7 @@ fn host_turn(cli: Cli, world: &World, model: &MockModel, prompt: &str) -> Option
 fn codex_config(world: &World) {
     let path = world.home().join(".codex").join("config.toml");
     let mut text = std::fs::read_to_string(&path).unwrap();
-    text.push_str(&std::fs::read_to_string(template("codex.toml")).unwrap());
+    text.push_str(&template("codex.toml"));
     write(&path, text);
 }
 
@@ -205,7 +210,7 @@ fn tries_to_delegate_again(worker: Cli, user_config: bool) -> Option<(Vec<String
     match worker {
         Cli::Codex => codex_config(&world),
         Cli::Claude => {
-            let servers = std::fs::read_to_string(template("claude-code.json")).unwrap();
+            let servers = template("claude-code.json");
             write(&world.home().join(".claude.json"), &servers);
             write(&world.file(".mcp.json"), &servers);
         }
