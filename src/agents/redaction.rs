@@ -47,6 +47,15 @@ const QUERY_KEYS: &[&str] = &[
     "x-goog-signature",
 ];
 
+/// No name in [`QUERY_KEYS`] is longer, in bytes.
+const LONGEST_QUERY_KEY: usize = 24;
+
+/// A secret's name stands in its last words: no more of it is looked at, in bytes.
+const LONGEST_NAME: usize = 96;
+
+/// Longest text that is made into one line, in bytes; the rest is not looked at.
+const LONGEST_SOURCE: usize = 256 << 10;
+
 /// Removes terminal codes, control and direction characters; line ends become `\n`, tabs stay.
 pub fn strip_terminal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -152,8 +161,9 @@ fn forms_of(values: &[&str]) -> Vec<String> {
 }
 
 /// One clean line of at most `max_chars` characters: redacted, white space collapsed, clipped with `…`.
+/// Of a huge text only the first 256 KiB are looked at.
 pub fn one_line(text: &str, max_chars: usize) -> String {
-    let text = redact(text);
+    let text = redact(&text[..text.floor_char_boundary(LONGEST_SOURCE)]);
     let mut line = String::new();
     for word in text.split_whitespace() {
         if !line.is_empty() {
@@ -223,6 +233,7 @@ fn private_keys(text: String) -> String {
 
 /// Whether a name stands for a secret: its last words are `token`, `secret`, `api key` and so on.
 fn is_secret_name(name: &str) -> bool {
+    let name = &name[name.ceil_char_boundary(name.len().saturating_sub(LONGEST_NAME))..];
     let mut words: Vec<String> = Vec::new();
     let mut previous = ' ';
     for c in name.chars() {
@@ -316,12 +327,15 @@ fn scheme_pass(text: &str, scheme: &str) -> String {
         }
         let after = &text[end..];
         let lead = after.len() - after.trim_start_matches([' ', '\t', ':']).len();
+        if lead == 0 {
+            continue;
+        }
         let token_len = after[lead..]
             .find(|c: char| !(c.is_ascii_alphanumeric() || "._~+/=-".contains(c)))
             .unwrap_or(after.len() - lead);
         let token = &after[lead..lead + token_len];
         let plain_word = token.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.');
-        if lead == 0 || token.len() < 6 || (plain_word && token.len() < 16) {
+        if token.len() < 6 || (plain_word && token.len() < 16) {
             continue;
         }
         out.push_str(&text[copied..end + lead]);
@@ -355,7 +369,9 @@ fn url_parts(text: &str) -> String {
             }
             continue;
         }
-        let Some(equals) = after.find('=').filter(|at| *at <= 24) else { continue };
+        // No further than a name can be long: a text of nothing but `&` would take for ever.
+        let name_end = after.floor_char_boundary(LONGEST_QUERY_KEY + 1);
+        let Some(equals) = after[..name_end].find('=') else { continue };
         if !QUERY_KEYS.contains(&after[..equals].to_ascii_lowercase().as_str()) {
             continue;
         }
@@ -478,6 +494,25 @@ mod tests {
         );
         assert_eq!(strip_terminal("\u{1b}]8;;never ends\nvisible"), "\nvisible");
         assert_eq!(strip_terminal("a\u{202e}b\u{9b}31mc"), "abc");
+    }
+
+    #[test]
+    fn hostile_text_takes_time_in_proportion_to_its_length() {
+        // Each pass meets its starting mark at every step and never finds the end that it looks for.
+        for piece in ["&", "?", "&é", "bearer.", "token=", "a-", "://", "sk-.", "\"=", "-----BEGIN ", ": \\", "\u{1b}]"] {
+            let cost = |length: usize| {
+                let text = piece.repeat(length / piece.len());
+                let began = std::time::Instant::now();
+                redact(&text);
+                began.elapsed()
+            };
+            // Eight times the text: about eight times the work, or sixty-four times where it is the square.
+            let (short, long) = (cost(16 << 10), cost(128 << 10));
+            assert!(
+                long < short * 24 + std::time::Duration::from_millis(100),
+                "{piece:?}: {short:?} for 16 KiB, {long:?} for 128 KiB"
+            );
+        }
     }
 
     #[test]
