@@ -679,3 +679,26 @@ fn a_session_stays_in_its_folder() {
     assert!(refused.text.contains("SESSION_CWD_FIXED"), "{}", refused.text);
     assert_eq!(desk.runs(), 1);
 }
+
+/// What another agent said is told to a resumed session once, not before every prompt that follows.
+#[test]
+fn a_resumed_agent_is_told_of_another_agents_turn_only_once() {
+    let echo = |thread: &str| json!({ "steps": [{ "answer": { "thread": thread } }] });
+    let mut desk = Desk::new(&[("codex", echo(FIRST)), ("claude", echo(SECOND))]);
+    let first = desk.delegate("codex", "one");
+    let hand_over =
+        json!({ "session_id": first.structured["bridge_session_id"], "to_agent": "claude", "prompt": "two" });
+    desk.host.call("handoff", hand_over).ok();
+    let mut ask = |prompt: &str| {
+        let session = &first.structured["bridge_session_id"];
+        let arguments =
+            json!({ "session_id": session, "agent": "codex", "prompt": prompt, "wait_seconds": 50 });
+        desk.host.call("continue_session", arguments).ok().structured
+    };
+    let told = ask("three");
+    assert_eq!(told["continuity"], "native-resume", "{told:#}");
+    assert_eq!(told["cross_agent_context_applied"], true, "{told:#}");
+    let again = ask("four");
+    assert_eq!(again["output"], "four", "the prompt and nothing else: {again:#}");
+    assert_eq!(again["cross_agent_context_applied"], false);
+}
