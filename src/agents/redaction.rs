@@ -1,5 +1,7 @@
 //! The one sanitiser for text that leaves the bridge: terminal codes out, secrets out, one line on request.
 
+use crate::process::strip_terminal;
+
 /// What stands in for a secret.
 const MARK: &str = "[redacted]";
 
@@ -55,66 +57,6 @@ const LONGEST_NAME: usize = 96;
 
 /// Longest text that is made into one line, in bytes; the rest is not looked at.
 const LONGEST_SOURCE: usize = 256 << 10;
-
-/// Removes terminal codes, control and direction characters; line ends become `\n`, tabs stay.
-pub fn strip_terminal(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' => skip_escape(&mut chars),
-            '\u{9b}' => skip_csi(&mut chars),
-            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
-            '\r' => {
-                if chars.peek() != Some(&'\n') {
-                    out.push('\n');
-                }
-            }
-            '\n' | '\t' => out.push(c),
-            '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
-            c if c.is_control() => {}
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    match chars.peek() {
-        Some('[') => {
-            chars.next();
-            skip_csi(chars);
-        }
-        Some(']' | 'P' | 'X' | '^' | '_') => {
-            chars.next();
-            skip_string(chars);
-        }
-        _ => {
-            while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
-            chars.next_if(|c| ('0'..='~').contains(c));
-        }
-    }
-}
-
-fn skip_csi(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
-    chars.next_if(|c| ('@'..='~').contains(c));
-}
-
-/// Up to the string's end; a string that never ends stops at the line's end, so that no more than a
-/// line can be hidden.
-fn skip_string(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while let Some(c) = chars.next_if(|c| *c != '\n') {
-        match c {
-            '\u{7}' | '\u{9c}' => return,
-            '\u{1b}' => {
-                chars.next_if_eq(&'\\');
-                return;
-            }
-            _ => {}
-        }
-    }
-}
 
 /// Terminal codes and everything that looks like a secret are taken out; line breaks stay.
 pub fn redact(text: &str) -> String {
