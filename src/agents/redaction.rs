@@ -3,7 +3,7 @@
 use crate::process::strip_terminal;
 
 /// What stands in for a secret.
-const MARK: &str = "[redacted]";
+pub const MARK: &str = "[redacted]";
 
 /// Known shapes of keys: prefix and the least number of characters after it.
 const TOKEN_PREFIXES: &[(&str, usize)] = &[
@@ -68,6 +68,20 @@ pub fn redact(text: &str) -> String {
     prefixed_tokens(&text)
 }
 
+/// [`redact`] for a piece of a longer text, given what stands around it: a secret that the piece cuts does
+/// not come through because its beginning or its end is missing here.
+pub fn redact_within(before: &str, text: &str, after: &str) -> String {
+    let whole = redact(&format!("{before}{text}{after}"));
+    // Where the reading of a side alone and that of the whole part, something that crosses the border was
+    // taken out.
+    let common = |a: &mut dyn Iterator<Item = char>, b: &mut dyn Iterator<Item = char>| -> usize {
+        a.zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+    };
+    let start = common(&mut redact(before).chars(), &mut whole.chars());
+    let end = whole.len() - common(&mut redact(after).chars().rev(), &mut whole.chars().rev());
+    whole[start..end.max(start)].to_owned()
+}
+
 /// Like [`redact`], and each known secret value is taken out too, also where it is escaped for JSON
 /// (once or twice) or percent-encoded. Values under four bytes are ignored.
 pub fn redact_values(text: &str, values: &[&str]) -> String {
@@ -87,7 +101,7 @@ pub fn mask_values(text: &str, values: &[&str]) -> String {
 }
 
 /// Every spelling in which a value may turn up, longest first: a short form may be a part of a longer one.
-fn forms_of(values: &[&str]) -> Vec<String> {
+pub fn forms_of(values: &[&str]) -> Vec<String> {
     let mut forms: Vec<String> = Vec::new();
     for value in values.iter().filter(|value| value.len() >= 4) {
         let once = json_escaped(value);
@@ -411,6 +425,22 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_is_cut_into_pieces_does_not_come_through() {
+        let text = "a key: hunter2hunter2, sk-proj-0123456789 https://u:pass99@h.test/x é end";
+        for size in 1..20 {
+            let mut all = String::new();
+            for from in (0..text.len()).step_by(size) {
+                let [from, to] = [from, from + size].map(|at| text.ceil_char_boundary(at));
+                all.push_str(&redact_within(&text[..from], &text[from..to], &text[to..]));
+            }
+            assert!(!all.contains("345") && !all.contains("ss9"), "{size}: {all}");
+            assert!(all.starts_with("a key") && all.ends_with("/x é end"), "{size}: {all}");
+        }
+        assert_eq!(redact_within("", "plain", ""), "plain");
+        assert_eq!(redact_within("aa", "a", "aa"), "a");
+    }
+
+    #[test]
     fn what_surrounds_a_secret_stays() {
         assert_eq!(
             redact("GET https://u:p@host.test/a?token=x1&b=2 failed, token: abc123!, retry"),
@@ -441,7 +471,20 @@ mod tests {
     #[test]
     fn hostile_text_takes_time_in_proportion_to_its_length() {
         // Each pass meets its starting mark at every step and never finds the end that it looks for.
-        for piece in ["&", "?", "&é", "bearer.", "token=", "a-", "://", "sk-.", "\"=", "-----BEGIN ", ": \\", "\u{1b}]"] {
+        for piece in [
+            "&",
+            "?",
+            "&é",
+            "bearer.",
+            "token=",
+            "a-",
+            "://",
+            "sk-.",
+            "\"=",
+            "-----BEGIN ",
+            ": \\",
+            "\u{1b}]",
+        ] {
             let cost = |length: usize| {
                 let text = piece.repeat(length / piece.len());
                 let began = std::time::Instant::now();

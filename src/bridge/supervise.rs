@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
 use super::errors::BridgeError;
+use super::masked::Masked;
 use super::run_spec::{RunEvent, RunSpec};
 use super::{plan, reconcile};
 use crate::agents::{self, Agent, RunEnd, redaction};
@@ -214,14 +215,17 @@ fn run_worker(
             next_poll = Instant::now() + CANCEL_POLL;
             store.cancel_requested(&turn.id).ok().flatten()
         };
-        let blobs = store.blobs();
+        let captured = |kind| -> Option<Box<dyn Write>> {
+            let file = store.blobs().create(&turn.id, kind).ok()?;
+            Some(Box::new(Masked::new(file, &secrets)))
+        };
         process::run(
             program,
             &limits,
             agent.polite_stop(),
             RunIo {
-                stdout_file: blobs.create(&turn.id, BlobKind::Stdout).ok(),
-                stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
+                stdout_file: captured(BlobKind::Stdout),
+                stderr_file: captured(BlobKind::Stderr),
                 on_started: &mut on_started,
                 on_line: &mut on_line,
                 on_error_line: &mut on_error_line,
