@@ -6,6 +6,7 @@ use super::errors;
 use super::run_spec::{RunEvent, RunSpec, Unrecorded};
 use super::usage::{self, TurnUsage};
 use crate::agents::{self, Outcome, Verdict, redaction};
+use crate::error::Error;
 use crate::process::{Program, Report, Stopped};
 use crate::store::{NativeSession, Store, TurnEnd};
 
@@ -17,6 +18,15 @@ pub(super) struct Ended {
     pub(super) verdict: Verdict,
     pub(super) code: Option<&'static str>,
     pub(super) report: Report,
+}
+
+impl Ended {
+    /// The turn is recorded, but its worker was not started.
+    pub(super) fn before_start(error: &Error) -> Self {
+        let mut verdict = no_verdict(error.message());
+        verdict.meta = json!({ "hint": error.hint() });
+        Self { verdict, code: Some(error.code()), report: Report::default() }
+    }
 }
 
 /// Values in the worker's environment whose names say that they are secret.

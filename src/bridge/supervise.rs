@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
 use super::errors::BridgeError;
 use super::masked::Masked;
@@ -18,7 +16,7 @@ use crate::config::OnDisconnect;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::platform::{self, LockFile};
-use crate::process::{self, Limits, Program, Report, RunIo};
+use crate::process::{self, Limits, Program, RunIo};
 use crate::store::{
     Attempt, Begin, BlobKind, Store, StoreError, TurnFilter, TurnState, session_lock_path, start_lock_path,
 };
@@ -84,10 +82,8 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         }
         .into());
     };
-    // The last look before anything starts: the folder must still be the one that was checked.
-    if plan::recheck_folder(&turn.cwd)? != turn.cwd {
-        return Err(BridgeError::CwdChanged(turn.cwd.display().to_string()).into());
-    }
+    // A folder that changed already is refused before there is any record.
+    plan::recheck_folder(&turn.cwd)?;
     let resolved = process::resolve(&spec.program, context)?;
     let mut set_env = spec.set_env.clone();
     set_env.insert(process::TURN_VAR.into(), turn.id.clone());
@@ -112,7 +108,11 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
     let mut spacing = StartSpacing::wait(&store, spec, gone);
-    let ended = run_worker(spec, &store, agent, &program, gone, &mut spacing, events);
+    // The last look before the worker starts, after everything that may take time.
+    let ended = match plan::recheck_folder(&turn.cwd) {
+        Ok(_) => run_worker(spec, &store, agent, &program, gone, &mut spacing, events),
+        Err(error) => Ended::before_start(&error),
+    };
     events.send(&record(spec, &store, ended));
     drop(session_lock);
     spacing.outlast();
@@ -247,11 +247,8 @@ fn run_worker(
             Ended { verdict: clean(verdict, &secrets), code, report }
         }
         Err(error) => {
-            let error = Error::from(error);
-            let code = error.code();
-            let mut verdict = no_verdict(error.message());
-            verdict.meta = json!({ "hint": error.hint() });
-            Ended { verdict: clean(verdict, &secrets), code: Some(code), report: Report::default() }
+            let ended = Ended::before_start(&Error::from(error));
+            Ended { verdict: clean(ended.verdict, &secrets), ..ended }
         }
     }
 }
