@@ -679,3 +679,60 @@ fn a_session_stays_in_its_folder() {
     assert!(refused.text.contains("SESSION_CWD_FIXED"), "{}", refused.text);
     assert_eq!(desk.runs(), 1);
 }
+
+/// What another agent said is told to a resumed session once, not before every prompt that follows.
+#[test]
+fn a_resumed_agent_is_told_of_another_agents_turn_only_once() {
+    let echo = |thread: &str| json!({ "steps": [{ "answer": { "thread": thread } }] });
+    let mut desk = Desk::new(&[("codex", echo(FIRST)), ("claude", echo(SECOND))]);
+    let first = desk.delegate("codex", "one");
+    let hand_over =
+        json!({ "session_id": first.structured["bridge_session_id"], "to_agent": "claude", "prompt": "two" });
+    desk.host.call("handoff", hand_over).ok();
+    let mut ask = |prompt: &str| {
+        let session = &first.structured["bridge_session_id"];
+        let arguments =
+            json!({ "session_id": session, "agent": "codex", "prompt": prompt, "wait_seconds": 50 });
+        desk.host.call("continue_session", arguments).ok().structured
+    };
+    let told = ask("three");
+    assert_eq!(told["continuity"], "native-resume", "{told:#}");
+    assert_eq!(told["cross_agent_context_applied"], true, "{told:#}");
+    let again = ask("four");
+    assert_eq!(again["output"], "four", "the prompt and nothing else: {again:#}");
+    assert_eq!(again["cross_agent_context_applied"], false);
+}
+
+/// A key that a worker was given is not handed to whoever pages through what the worker printed.
+#[test]
+fn secrets_do_not_leave_with_raw_output_whatever_the_page() {
+    let secret = "correct horse battery staple";
+    let world = World::new()
+        .agent("codex", json!({ "enabled": true, "passEnv": ["PROVIDER_TOKEN"] }))
+        .env("PROVIDER_TOKEN", secret)
+        .build();
+    let said = format!("noise {secret} and sk-proj-0123456789abcdef end");
+    let print = |to: &str| json!({ "print": { "text": format!("{said}\n"), "to": to, "piece": 9 } });
+    world.fake(
+        "codex",
+        &json!({ "steps": [print("stdout"), print("stderr"), { "answer": { "text": "done" } }] }),
+    );
+    let mut host = introduced(&world);
+    let arguments = json!({ "agent": "codex", "prompt": "Do it.", "cwd": world.repo(), "wait_seconds": 50 });
+    let turn = host.call("delegate_task", arguments).structured;
+    for field in ["stdout", "stderr"] {
+        for size in [7, 6_000] {
+            let (mut all, mut offset) = (String::new(), json!(0));
+            while !offset.is_null() {
+                let page = json!({
+                    "session_id": turn["bridge_session_id"], "turn": 0, "field": field, "offset": offset, "max_chars": size,
+                });
+                let page = host.call("get_turn_output", page).ok().structured;
+                all.push_str(page["text"].as_str().unwrap());
+                offset = page["next_offset"].clone();
+            }
+            assert!(all.contains("noise") && all.contains("end"), "{field}, {size}: {all}");
+            assert!(!all.contains("battery") && !all.contains("cdef"), "{field}, {size}: {all}");
+        }
+    }
+}

@@ -252,6 +252,18 @@ fn flooded(agent: &str, flood: &[Value], end: &[Value]) -> ToolResult {
     result
 }
 
+/// Kind 7, as one document of very many events.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_list_of_very_many_events_is_read_in_bounded_memory() {
+    let flood = [
+        json!({ "print": { "text": "[", "repeat": { "bytes": 349_525 * 3, "text": "{}," } } }),
+        json!({ "print": { "text": "{\"type\":\"result\",\"result\":\"the answer\"}]\n" } }),
+    ];
+    let result = flooded("claude", &flood, &[]);
+    assert_eq!(result.structured["output"], "the answer", "{:#}", result.structured["outcome"]);
+}
+
 /// Kind 7, as an event.
 #[cfg(target_os = "linux")]
 #[test]

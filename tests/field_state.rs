@@ -301,6 +301,25 @@ fn a_turn_that_waits_for_its_start_can_be_cancelled_and_never_starts() {
     assert_eq!(runs(&world), 1);
 }
 
+/// A folder that is checked, then waits for its start, then leads elsewhere.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_is_swapped_while_its_turn_waits_to_start_is_not_entered() {
+    let world = World::new().agent("codex", json!({ "enabled": true, "startSpacingMs": 2_000 })).build();
+    world.fake("codex", &json!({ "counter": "../outside/runs" }));
+    world.write("work/file", "");
+    let mut host = introduced(&world);
+    host.call("delegate_task", task(&world, json!({ "wait_seconds": 50 }))).ok();
+    let waiting =
+        host.call("delegate_task", task(&world, json!({ "cwd": world.file("work") }))).ok().structured;
+    std::fs::rename(world.file("work"), world.file("was")).unwrap();
+    std::os::unix::fs::symlink(world.outside(), world.file("work")).unwrap();
+    let arguments = json!({ "turn_id": waiting["turn_id"], "wait_seconds": 50 });
+    let ended = host.call("wait_turn", arguments).structured;
+    assert_eq!(ended["code"], "CWD_CHANGED", "{ended:#}");
+    assert_eq!(runs(&world), 1);
+}
+
 /// 36: what the spacing is for.
 #[test]
 fn parallel_starts_without_spacing_break_a_jealous_login() {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::redaction::strip_terminal;
+use crate::process::strip_terminal;
 
 /// The first and the last bytes of a text of any length.
 #[derive(Debug)]

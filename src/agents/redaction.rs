@@ -1,7 +1,9 @@
 //! The one sanitiser for text that leaves the bridge: terminal codes out, secrets out, one line on request.
 
+use crate::process::strip_terminal;
+
 /// What stands in for a secret.
-const MARK: &str = "[redacted]";
+pub const MARK: &str = "[redacted]";
 
 /// Known shapes of keys: prefix and the least number of characters after it.
 const TOKEN_PREFIXES: &[(&str, usize)] = &[
@@ -47,65 +49,14 @@ const QUERY_KEYS: &[&str] = &[
     "x-goog-signature",
 ];
 
-/// Removes terminal codes, control and direction characters; line ends become `\n`, tabs stay.
-pub fn strip_terminal(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' => skip_escape(&mut chars),
-            '\u{9b}' => skip_csi(&mut chars),
-            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
-            '\r' => {
-                if chars.peek() != Some(&'\n') {
-                    out.push('\n');
-                }
-            }
-            '\n' | '\t' => out.push(c),
-            '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
-            c if c.is_control() => {}
-            c => out.push(c),
-        }
-    }
-    out
-}
+/// No name in [`QUERY_KEYS`] is longer, in bytes.
+const LONGEST_QUERY_KEY: usize = 24;
 
-fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    match chars.peek() {
-        Some('[') => {
-            chars.next();
-            skip_csi(chars);
-        }
-        Some(']' | 'P' | 'X' | '^' | '_') => {
-            chars.next();
-            skip_string(chars);
-        }
-        _ => {
-            while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
-            chars.next_if(|c| ('0'..='~').contains(c));
-        }
-    }
-}
+/// A secret's name stands in its last words: no more of it is looked at, in bytes.
+const LONGEST_NAME: usize = 96;
 
-fn skip_csi(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
-    chars.next_if(|c| ('@'..='~').contains(c));
-}
-
-/// Up to the string's end; a string that never ends stops at the line's end, so that no more than a
-/// line can be hidden.
-fn skip_string(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while let Some(c) = chars.next_if(|c| *c != '\n') {
-        match c {
-            '\u{7}' | '\u{9c}' => return,
-            '\u{1b}' => {
-                chars.next_if_eq(&'\\');
-                return;
-            }
-            _ => {}
-        }
-    }
-}
+/// Longest text that is made into one line, in bytes; the rest is not looked at.
+const LONGEST_SOURCE: usize = 256 << 10;
 
 /// Terminal codes and everything that looks like a secret are taken out; line breaks stay.
 pub fn redact(text: &str) -> String {
@@ -115,6 +66,20 @@ pub fn redact(text: &str) -> String {
     let text = schemes(&text);
     let text = url_parts(&text);
     prefixed_tokens(&text)
+}
+
+/// [`redact`] for a piece of a longer text, given what stands around it: a secret that the piece cuts does
+/// not come through because its beginning or its end is missing here.
+pub fn redact_within(before: &str, text: &str, after: &str) -> String {
+    let whole = redact(&format!("{before}{text}{after}"));
+    // Where the reading of a side alone and that of the whole part, something that crosses the border was
+    // taken out.
+    let common = |a: &mut dyn Iterator<Item = char>, b: &mut dyn Iterator<Item = char>| -> usize {
+        a.zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+    };
+    let start = common(&mut redact(before).chars(), &mut whole.chars());
+    let end = whole.len() - common(&mut redact(after).chars().rev(), &mut whole.chars().rev());
+    whole[start..end.max(start)].to_owned()
 }
 
 /// Like [`redact`], and each known secret value is taken out too, also where it is escaped for JSON
@@ -136,7 +101,7 @@ pub fn mask_values(text: &str, values: &[&str]) -> String {
 }
 
 /// Every spelling in which a value may turn up, longest first: a short form may be a part of a longer one.
-fn forms_of(values: &[&str]) -> Vec<String> {
+pub fn forms_of(values: &[&str]) -> Vec<String> {
     let mut forms: Vec<String> = Vec::new();
     for value in values.iter().filter(|value| value.len() >= 4) {
         let once = json_escaped(value);
@@ -152,8 +117,9 @@ fn forms_of(values: &[&str]) -> Vec<String> {
 }
 
 /// One clean line of at most `max_chars` characters: redacted, white space collapsed, clipped with `…`.
+/// Of a huge text only the first 256 KiB are looked at.
 pub fn one_line(text: &str, max_chars: usize) -> String {
-    let text = redact(text);
+    let text = redact(&text[..text.floor_char_boundary(LONGEST_SOURCE)]);
     let mut line = String::new();
     for word in text.split_whitespace() {
         if !line.is_empty() {
@@ -223,6 +189,7 @@ fn private_keys(text: String) -> String {
 
 /// Whether a name stands for a secret: its last words are `token`, `secret`, `api key` and so on.
 fn is_secret_name(name: &str) -> bool {
+    let name = &name[name.ceil_char_boundary(name.len().saturating_sub(LONGEST_NAME))..];
     let mut words: Vec<String> = Vec::new();
     let mut previous = ' ';
     for c in name.chars() {
@@ -316,12 +283,15 @@ fn scheme_pass(text: &str, scheme: &str) -> String {
         }
         let after = &text[end..];
         let lead = after.len() - after.trim_start_matches([' ', '\t', ':']).len();
+        if lead == 0 {
+            continue;
+        }
         let token_len = after[lead..]
             .find(|c: char| !(c.is_ascii_alphanumeric() || "._~+/=-".contains(c)))
             .unwrap_or(after.len() - lead);
         let token = &after[lead..lead + token_len];
         let plain_word = token.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.');
-        if lead == 0 || token.len() < 6 || (plain_word && token.len() < 16) {
+        if token.len() < 6 || (plain_word && token.len() < 16) {
             continue;
         }
         out.push_str(&text[copied..end + lead]);
@@ -355,7 +325,9 @@ fn url_parts(text: &str) -> String {
             }
             continue;
         }
-        let Some(equals) = after.find('=').filter(|at| *at <= 24) else { continue };
+        // No further than a name can be long: a text of nothing but `&` would take for ever.
+        let name_end = after.floor_char_boundary(LONGEST_QUERY_KEY + 1);
+        let Some(equals) = after[..name_end].find('=') else { continue };
         if !QUERY_KEYS.contains(&after[..equals].to_ascii_lowercase().as_str()) {
             continue;
         }
@@ -453,6 +425,22 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_is_cut_into_pieces_does_not_come_through() {
+        let text = "a key: hunter2hunter2, sk-proj-0123456789 https://u:pass99@h.test/x é end";
+        for size in 1..20 {
+            let mut all = String::new();
+            for from in (0..text.len()).step_by(size) {
+                let [from, to] = [from, from + size].map(|at| text.ceil_char_boundary(at));
+                all.push_str(&redact_within(&text[..from], &text[from..to], &text[to..]));
+            }
+            assert!(!all.contains("345") && !all.contains("ss9"), "{size}: {all}");
+            assert!(all.starts_with("a key") && all.ends_with("/x é end"), "{size}: {all}");
+        }
+        assert_eq!(redact_within("", "plain", ""), "plain");
+        assert_eq!(redact_within("aa", "a", "aa"), "a");
+    }
+
+    #[test]
     fn what_surrounds_a_secret_stays() {
         assert_eq!(
             redact("GET https://u:p@host.test/a?token=x1&b=2 failed, token: abc123!, retry"),
@@ -478,6 +466,38 @@ mod tests {
         );
         assert_eq!(strip_terminal("\u{1b}]8;;never ends\nvisible"), "\nvisible");
         assert_eq!(strip_terminal("a\u{202e}b\u{9b}31mc"), "abc");
+    }
+
+    #[test]
+    fn hostile_text_takes_time_in_proportion_to_its_length() {
+        // Each pass meets its starting mark at every step and never finds the end that it looks for.
+        for piece in [
+            "&",
+            "?",
+            "&é",
+            "bearer.",
+            "token=",
+            "a-",
+            "://",
+            "sk-.",
+            "\"=",
+            "-----BEGIN ",
+            ": \\",
+            "\u{1b}]",
+        ] {
+            let cost = |length: usize| {
+                let text = piece.repeat(length / piece.len());
+                let began = std::time::Instant::now();
+                redact(&text);
+                began.elapsed()
+            };
+            // Eight times the text: about eight times the work, or sixty-four times where it is the square.
+            let (short, long) = (cost(16 << 10), cost(128 << 10));
+            assert!(
+                long < short * 24 + std::time::Duration::from_millis(100),
+                "{piece:?}: {short:?} for 16 KiB, {long:?} for 128 KiB"
+            );
+        }
     }
 
     #[test]

@@ -184,7 +184,7 @@ pub(super) fn event_in<T: serde::de::DeserializeOwned>(line: &[u8]) -> Option<T>
 
 /// Nothing a person could read.
 pub(super) fn is_blank(text: &str) -> bool {
-    super::redaction::strip_terminal(text).trim().is_empty()
+    crate::process::strip_terminal(text).trim().is_empty()
 }
 
 /// A UUID in its usual form. Both CLIs take anything else for a title or a new session.

@@ -1,11 +1,12 @@
 //! The end of a run: what became of it, free of secrets, written down once.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::errors;
 use super::run_spec::{RunEvent, RunSpec, Unrecorded};
 use super::usage::{self, TurnUsage};
 use crate::agents::{self, Outcome, Verdict, redaction};
+use crate::error::Error;
 use crate::process::{Program, Report, Stopped};
 use crate::store::{NativeSession, Store, TurnEnd};
 
@@ -17,6 +18,15 @@ pub(super) struct Ended {
     pub(super) verdict: Verdict,
     pub(super) code: Option<&'static str>,
     pub(super) report: Report,
+}
+
+impl Ended {
+    /// The turn is recorded, but its worker was not started.
+    pub(super) fn before_start(error: &Error) -> Self {
+        let mut verdict = no_verdict(error.message());
+        verdict.meta = json!({ "hint": error.hint() });
+        Self { verdict, code: Some(error.code()), report: Report::default() }
+    }
 }
 
 /// Values in the worker's environment whose names say that they are secret.
@@ -94,7 +104,17 @@ pub(super) fn judge(mut verdict: Verdict, report: &Report) -> (Verdict, Option<&
 pub(super) fn clean(mut verdict: Verdict, secrets: &[&str]) -> Verdict {
     verdict.answer = redaction::mask_values(&verdict.answer, secrets);
     verdict.detail = verdict.detail.map(|detail| redaction::redact_values(&detail, secrets));
+    mask_texts(&mut verdict.meta, secrets);
     verdict
+}
+
+fn mask_texts(value: &mut Value, secrets: &[&str]) {
+    match value {
+        Value::String(text) => *text = redaction::mask_values(text, secrets),
+        Value::Array(items) => items.iter_mut().for_each(|item| mask_texts(item, secrets)),
+        Value::Object(map) => map.values_mut().for_each(|item| mask_texts(item, secrets)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Writes the end down and returns the last event.

@@ -9,6 +9,7 @@ mod continuity;
 mod ending;
 pub mod errors;
 pub mod health;
+mod masked;
 pub mod plan;
 mod reconcile;
 pub mod run_spec;

@@ -191,15 +191,16 @@ fn select_agent<'c>(
     named: Option<&str>,
     last: Option<&TurnRow>,
 ) -> Result<(&'static dyn Agent, &'c AgentConfig)> {
-    let name =
-        named.map(str::to_owned).or_else(|| last.map(|turn| turn.agent.to_string())).unwrap_or_default();
+    let name = named.or_else(|| last.map(|turn| turn.agent.as_str())).unwrap_or_default();
+    // No agent has a longer one, and likeness takes time by length.
+    let name: String = name.chars().take(64).collect();
     let unknown = || {
         let near = AgentId::ALL
             .into_iter()
             .map(AgentId::as_str)
             .max_by(|a, b| strsim::jaro_winkler(a, &name).total_cmp(&strsim::jaro_winkler(b, &name)))
             .filter(|near| strsim::jaro_winkler(near, &name) > 0.75);
-        BridgeError::AgentUnknown(name.chars().take(64).collect(), near.map(str::to_owned))
+        BridgeError::AgentUnknown(name.clone(), near.map(str::to_owned))
     };
     let id = AgentId::parse(&name).ok_or_else(unknown)?;
     let settings = config.agents.get(&id).ok_or_else(unknown)?;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
 use super::errors::BridgeError;
+use super::masked::Masked;
 use super::run_spec::{RunEvent, RunSpec};
 use super::{plan, reconcile};
 use crate::agents::{self, Agent, RunEnd, redaction};
@@ -17,7 +16,7 @@ use crate::config::OnDisconnect;
 use crate::context::Context;
 use crate::error::Result;
 use crate::platform::{self, LockFile};
-use crate::process::{self, Limits, Program, Report, RunIo};
+use crate::process::{self, Limits, Program, RunIo};
 use crate::store::{
     Attempt, Begin, BlobKind, Store, StoreError, TurnFilter, TurnState, session_lock_path, start_lock_path,
 };
@@ -90,6 +89,7 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
             .into());
         }
     };
+    // A folder that changed already is refused before there is any record.
     plan::recheck_folder(&turn.cwd)?;
     let resolved = process::resolve(&spec.program, context)?;
     let mut set_env = spec.set_env.clone();
@@ -115,7 +115,11 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
     let mut spacing = StartSpacing::wait(&store, spec, gone);
-    let ended = run_worker(spec, &store, agent, &program, gone, &mut spacing, events);
+    // The last look before the worker starts, after everything that may take time.
+    let ended = match plan::recheck_folder(&turn.cwd) {
+        Ok(_) => run_worker(spec, &store, agent, &program, gone, &mut spacing, events),
+        Err(error) => Ended::before_start(&error),
+    };
     events.send(&record(spec, &store, ended));
     drop(session_lock);
     spacing.outlast();
@@ -237,13 +241,16 @@ fn run_worker(
             next_poll = Instant::now() + CANCEL_POLL;
             store.cancel_requested(&turn.id).ok().flatten()
         };
-        let blobs = store.blobs();
+        let captured = |kind| -> Option<Box<dyn Write>> {
+            let file = store.blobs().create(&turn.id, kind).ok()?;
+            Some(Box::new(Masked::new(file, &secrets)))
+        };
         // The last look before anything starts, after every wait: the folder must still be the one that
         // was checked.
         plan::recheck_folder(&turn.cwd).and_then(|_| {
             let io = RunIo {
-                stdout_file: blobs.create(&turn.id, BlobKind::Stdout).ok(),
-                stderr_file: blobs.create(&turn.id, BlobKind::Stderr).ok(),
+                stdout_file: captured(BlobKind::Stdout),
+                stderr_file: captured(BlobKind::Stderr),
                 on_started: &mut on_started,
                 on_line: &mut on_line,
                 on_error_line: &mut on_error_line,
@@ -266,10 +273,8 @@ fn run_worker(
             Ended { verdict: clean(verdict, &secrets), code, report }
         }
         Err(error) => {
-            let code = error.code();
-            let mut verdict = no_verdict(error.message());
-            verdict.meta = json!({ "hint": error.hint() });
-            Ended { verdict: clean(verdict, &secrets), code: Some(code), report: Report::default() }
+            let ended = Ended::before_start(&error);
+            Ended { verdict: clean(ended.verdict, &secrets), ..ended }
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Error;
+use crate::process::reorders_or_hides;
 
 /// Where a command writes.
 pub struct Output {
@@ -43,7 +44,7 @@ impl Output {
     /// One line of the result.
     pub fn line(&mut self, text: impl AsRef<str>) {
         // A reader that went away is no failure of ours; anything else shows at the final flush.
-        let _ = writeln!(self.out, "{}", text.as_ref());
+        let _ = writeln!(self.out, "{}", printable(text.as_ref()));
     }
 
     /// One line of the result, broken between words on a terminal; what follows is indented by `indent`.
@@ -67,7 +68,7 @@ impl Output {
             document.extend(body);
         }
         let text = serde_json::to_string_pretty(&document).unwrap_or_default();
-        self.line(text);
+        self.line(plain_json(&text));
     }
 
     /// A remark for people, on standard error, after what was printed before it.
@@ -88,7 +89,7 @@ impl Output {
             if self.color { ("\u{1b}[31m", "\u{1b}[1m", "\u{1b}[0m") } else { ("", "", "") };
         let message = printable(error.message());
         let what = format!("{red}error{reset} {bold}{}{reset}: {message}", error.code());
-        let next = format!("  next: {}", for_terminal(error.hint()));
+        let next = format!("  next: {}", printable(&for_terminal(error.hint())));
         for line in [wrap(&what, 2, self.error_columns), wrap(&next, 8, self.error_columns)] {
             let _ = writeln!(io::stderr(), "{line}");
         }
@@ -121,7 +122,7 @@ impl Output {
                     line = format!("{}\n{}", line.trim_end(), wrap(&own, INDENT, self.out_columns));
                 }
             }
-            let _ = writeln!(self.out, "{}", line.trim_end());
+            let _ = writeln!(self.out, "{}", printable(line.trim_end()));
         };
         row(headings.to_vec());
         for cells in rows {
@@ -160,9 +161,30 @@ fn wrap(text: &str, indent: usize, columns: Option<usize>) -> String {
     wrapped.join("\n")
 }
 
-/// Without control characters, which a terminal would obey.
+/// Without control characters, which a terminal would obey, and without marks that make text read as
+/// something it is not.
 pub fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    text.chars().filter(|c| matches!(c, '\n' | '\t') || !misleads(*c)).collect()
+}
+
+/// The same for JSON, in which such characters can only stand inside texts: written as escapes.
+fn plain_json(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' || !misleads(c) {
+            plain.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(plain, "\\u{unit:04x}");
+        }
+    }
+    plain
+}
+
+fn misleads(c: char) -> bool {
+    c.is_control() || reorders_or_hides(c)
 }
 
 /// Advice that names MCP tools and their arguments, in the words of this command line.
@@ -186,7 +208,11 @@ pub fn for_terminal(advice: &str) -> String {
 
 /// One line without control characters, at most `limit` characters.
 pub fn one_line(text: &str, limit: usize) -> String {
-    let flat: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let flat: String = text
+        .chars()
+        .filter(|c| !reorders_or_hides(*c))
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     let flat = flat.split_whitespace().collect::<Vec<_>>().join(" ");
     if flat.chars().count() <= limit {
         return flat;
@@ -242,6 +268,37 @@ mod tests {
             for_terminal("Pass `cwd`, or set `defaults.cwd`."),
             "Pass `--cwd`, or set `defaults.cwd`."
         );
+    }
+
+    #[test]
+    fn nothing_that_is_printed_commands_or_misleads_a_terminal() {
+        use std::cell::RefCell;
+        use std::rc::Rc;
+        #[derive(Clone, Default)]
+        struct Sink(Rc<RefCell<Vec<u8>>>);
+        impl Write for Sink {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.borrow_mut().write(bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let hostile = "a\u{1b}[31m\u{9b}2J\u{7f}\u{202e}\u{2066}\u{200f}\u{e0041}b 日本 👩\u{200d}💻";
+        let sink = Sink::default();
+        let mut output =
+            Output { out: Box::new(sink.clone()), out_columns: Some(80), ..Output::from_process() };
+        output.line(hostile);
+        output.wrapped(hostile, 2);
+        output.foreign(hostile);
+        output.line("");
+        output.table(&["ONE", "TWO"], &[vec![hostile.into(), one_line(hostile, 80)]]);
+        output.document("test", &json!({ "text": hostile }));
+        let printed = String::from_utf8(sink.0.borrow().clone()).unwrap();
+        assert!(!printed.chars().any(|c| c != '\n' && misleads(c)), "{printed:?}");
+        assert_eq!(printed.matches("日本 👩\u{200d}💻").count(), 6, "{printed}");
+        let document: Value = serde_json::from_str(&printed[printed.find('{').unwrap()..]).unwrap();
+        assert_eq!(document["text"], hostile, "a program still reads what was meant");
     }
 
     #[test]

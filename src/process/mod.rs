@@ -35,7 +35,7 @@ pub use environment::{
 pub use error::{CODES, ProcessError};
 pub use resolve::{Resolved, resolve};
 pub use run::{Captured, RunIo, TURN_VAR, capture, claim_all_children, end_leftovers, run};
-pub use text::readable;
+pub use text::{readable, reorders_or_hides, strip_terminal};
 
 /// A program to start, complete: nothing is inherited but what is listed.
 #[derive(Clone, Debug)]

@@ -10,7 +10,6 @@
 //! - Both at the same time: the root's own end wins, and everything it printed is kept.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -42,10 +41,10 @@ const QUEUED_CHUNKS: usize = 32;
 
 /// Where a run's output goes, and who is told. All callbacks run on the calling thread.
 pub struct RunIo<'a> {
-    /// Gets standard output, byte-exact.
-    pub stdout_file: Option<File>,
-    /// Gets standard error, byte-exact.
-    pub stderr_file: Option<File>,
+    /// Gets standard output, byte-exact, and is flushed at the end.
+    pub stdout_file: Option<Box<dyn Write + 'a>>,
+    /// Gets standard error, byte-exact, and is flushed at the end.
+    pub stderr_file: Option<Box<dyn Write + 'a>>,
     /// Called once with the process id, after the start.
     pub on_started: &'a mut dyn FnMut(u32),
     /// Called with each line of standard output, without its line end. `Some` is a finding that cannot
@@ -356,7 +355,7 @@ impl<'a> Run<'a> {
     fn stdout(&mut self, bytes: &[u8]) {
         let bytes = self.accept(bytes);
         self.report.stdout_bytes += length(bytes);
-        write_captured(&mut self.io.stdout_file, bytes, &mut self.report.capture_error);
+        write_captured(&mut self.io.stdout_file, Some(bytes), &mut self.report.capture_error);
         let mut fatal = None;
         let on_line = &mut self.io.on_line;
         let result = self.lines.feed(bytes, |line| {
@@ -375,7 +374,7 @@ impl<'a> Run<'a> {
     fn stderr(&mut self, bytes: &[u8]) {
         let bytes = self.accept(bytes);
         self.report.stderr_bytes += length(bytes);
-        write_captured(&mut self.io.stderr_file, bytes, &mut self.report.capture_error);
+        write_captured(&mut self.io.stderr_file, Some(bytes), &mut self.report.capture_error);
         self.tail.feed(bytes);
         let mut fatal = None;
         let on_error_line = &mut self.io.on_error_line;
@@ -416,6 +415,9 @@ impl<'a> Run<'a> {
             }
         }
         self.report.drain_cut = self.open_streams > 0;
+        for file in [&mut self.io.stdout_file, &mut self.io.stderr_file] {
+            write_captured(file, None, &mut self.report.capture_error);
+        }
         self.cut.cut();
         let on_line = &mut self.io.on_line;
         self.lines.finish(|line| {
@@ -459,11 +461,15 @@ fn length(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// A file that cannot be written (a full disk) does not end the run: the answer may still arrive.
-fn write_captured(file: &mut Option<File>, bytes: &[u8], error: &mut Option<String>) {
-    if let Some(open) = file
-        && let Err(failure) = open.write_all(bytes)
-    {
+/// Writes, or at the end of the stream flushes. A file that cannot be written (a full disk) does not end
+/// the run: the answer may still arrive.
+fn write_captured(file: &mut Option<Box<dyn Write + '_>>, bytes: Option<&[u8]>, error: &mut Option<String>) {
+    let Some(open) = file else { return };
+    let done = match bytes {
+        Some(bytes) => open.write_all(bytes),
+        None => open.flush(),
+    };
+    if let Err(failure) = done {
         error.get_or_insert_with(|| failure.to_string());
         *file = None;
     }

@@ -132,7 +132,7 @@ fn an_empty_prompt_is_the_null_device_and_a_long_one_arrives_whole() {
         &limits(),
         PoliteStop::TerminateGroup,
         RunIo {
-            stdout_file: Some(file.reopen().unwrap()),
+            stdout_file: Some(Box::new(file.reopen().unwrap())),
             stderr_file: None,
             on_started: &mut |_| {},
             on_line: &mut |_| None,
@@ -185,8 +185,8 @@ fn any_bytes_are_captured_exactly() {
         &limits(),
         PoliteStop::TerminateGroup,
         RunIo {
-            stdout_file: Some(out.reopen().unwrap()),
-            stderr_file: Some(err.reopen().unwrap()),
+            stdout_file: Some(Box::new(out.reopen().unwrap())),
+            stderr_file: Some(Box::new(err.reopen().unwrap())),
             on_started: &mut |_| {},
             on_line: &mut |line| {
                 lines.push(line.to_vec());
@@ -213,7 +213,7 @@ fn a_capture_file_that_cannot_be_written_does_not_end_the_run() {
         &limits(),
         PoliteStop::TerminateGroup,
         RunIo {
-            stdout_file: Some(File::open(file.path()).unwrap()),
+            stdout_file: Some(Box::new(std::fs::File::open(file.path()).unwrap())),
             stderr_file: None,
             on_started: &mut |_| {},
             on_line: &mut |_| {

@@ -4,7 +4,7 @@
 /// Terminal codes, other control characters and marks that reorder text are removed; line ends become
 /// `\n`; a cut first character is dropped.
 pub fn readable(bytes: &[u8]) -> String {
-    strip(&decode(bytes))
+    strip_terminal(&decode(bytes))
 }
 
 fn decode(bytes: &[u8]) -> String {
@@ -48,7 +48,9 @@ fn utf16_order(bytes: &[u8]) -> Option<(bool, usize)> {
     }
 }
 
-fn strip(text: &str) -> String {
+/// Removes terminal codes, other control characters and marks that reorder or hide text; line ends become
+/// `\n`, tabs stay.
+pub fn strip_terminal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -62,7 +64,7 @@ fn strip(text: &str) -> String {
                 }
             }
             '\n' | '\t' => out.push(c),
-            _ if c.is_control() || reorders(c) => {}
+            _ if c.is_control() || reorders_or_hides(c) => {}
             _ => out.push(c),
         }
     }
@@ -81,15 +83,11 @@ fn skip_escape(chars: &mut Chars<'_>) {
             chars.next();
             skip_string(chars);
         }
-        // Two-character codes, some with one intermediate character (charset selection).
-        Some(' '..='/') => {
-            chars.next();
-            chars.next();
+        // Two-character codes, some with intermediate characters (charset selection).
+        _ => {
+            while chars.next_if(|c| matches!(c, ' '..='/')).is_some() {}
+            chars.next_if(|c| matches!(c, '0'..='~'));
         }
-        Some('0'..='~') => {
-            chars.next();
-        }
-        _ => {}
     }
 }
 
@@ -110,9 +108,14 @@ fn skip_string(chars: &mut Chars<'_>) {
     }
 }
 
-/// Direction overrides and invisible joiners, which can make text read as something it is not.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{061C}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
+/// Direction marks and overrides, invisible characters and tags, which can make text read as something
+/// it is not. The joiners that scripts and emoji need are not among them.
+pub fn reorders_or_hides(c: char) -> bool {
+    matches!(
+        c,
+        '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}'
+            | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}'
+    )
 }
 
 #[cfg(test)]

@@ -231,8 +231,11 @@ pub(super) fn end_leftovers(marker: &str, wait: Duration) -> Vec<u32> {
         if marked.is_empty() {
             return Vec::new();
         }
-        let seeds: Vec<u32> = marked.iter().map(|p| p.pid).collect();
-        let all = processes::descendants(&processes::all(), &seeds);
+        // Only those that are still the same: an id may belong to somebody else by now.
+        let table = processes::all();
+        let same = |p: &&Process| table.iter().any(|now| now.pid == p.pid && now.started == p.started);
+        let seeds: Vec<u32> = marked.iter().filter(same).map(|p| p.pid).collect();
+        let all = processes::descendants(&table, &seeds);
         for process in &all {
             signal_exactly(process, Signal::KILL);
         }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -183,6 +183,26 @@ impl Blobs {
             total,
             complete: !more,
         })
+    }
+
+    /// The text that ends at byte `offset`, where a page begins: about `max` bytes of the file.
+    ///
+    /// # Errors
+    /// As [`Blobs::open`].
+    pub fn read_before(
+        &self,
+        turn: &str,
+        kind: BlobKind,
+        offset: u64,
+        max: usize,
+    ) -> Result<String, StoreError> {
+        let mut file = self.open(turn, kind)?;
+        let from = offset.saturating_sub(max as u64);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(from))
+            .and_then(|_| file.take(offset - from).read_to_end(&mut bytes))
+            .map_err(|error| self.unreadable(turn, kind, &error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// At most `max` bytes of text: everything, or 60 % from the head and the rest from the tail

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params};
 use super::NativeSession;
 use super::database::{Durability, Store};
 use super::errors::StoreError;
-use super::rows::{Fault, Listed, count, field, json, read_all, read_one, stored, word};
+use super::rows::{Fault, Listed, count, field, json, read_all, read_one, word};
 use crate::policy::{AgentId, Sandbox};
 
 const SELECT: &str = "SELECT native_id AS id, agent, session_id, cwd, sandbox, model, last_seen_turn,
@@ -54,7 +54,7 @@ impl Store {
 }
 
 /// Records what a turn returned. The policy is copied from the turn's own row, so that it can only
-/// be the policy the run had.
+/// be the policy the run had; what it has seen ends with that very turn.
 pub(super) fn record(
     connection: &Connection,
     turn_seq: i64,
@@ -63,20 +63,14 @@ pub(super) fn record(
     let mut statement = connection.prepare_cached(
         "INSERT INTO native_sessions (session_id, agent, native_id, returned_by, cwd, sandbox, model,
              last_seen_turn, token_total, cost_total)
-         SELECT session_id, agent, ?2, position, cwd, sandbox, model, ?3, ?4, ?5 FROM turns WHERE seq = ?1
+         SELECT session_id, agent, ?2, position, cwd, sandbox, model, position, ?3, ?4 FROM turns WHERE seq = ?1
          ON CONFLICT (session_id, agent, native_id) DO UPDATE SET
              returned_by = excluded.returned_by, cwd = excluded.cwd, sandbox = excluded.sandbox,
              model = excluded.model, last_seen_turn = excluded.last_seen_turn,
              token_total = excluded.token_total, cost_total = excluded.cost_total",
     )?;
     let tokens = native.token_total.and_then(|tokens| serde_json::to_string(&tokens).ok());
-    statement.execute(params![
-        turn_seq,
-        native.id,
-        stored(native.last_seen_turn),
-        tokens,
-        native.cost_total
-    ])?;
+    statement.execute(params![turn_seq, native.id, tokens, native.cost_total])?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! single result object, on one line or over many, with other lines around it.
 
 use serde::Deserialize;
+use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
 use super::super::bounded::BoundedText;
@@ -24,6 +25,10 @@ const LOGIN_RETRIES: u64 = 2;
 /// Tool results come back as `user` events and may be large; above this size their kind is read first, so
 /// that their content is never built in memory.
 const LARGE: usize = 256 << 10;
+
+/// An object, of which nothing is kept.
+#[derive(Deserialize)]
+struct AnyEvent {}
 
 #[derive(Deserialize)]
 struct Kind {
@@ -200,12 +205,13 @@ impl Parser {
     /// One document at the start of these bytes: its length, if it is one.
     fn document(&mut self, text: &[u8]) -> Option<usize> {
         if text.starts_with(b"[") {
-            let mut stream = serde_json::Deserializer::from_slice(text).into_iter::<Vec<Event>>();
-            let events = stream.next()?.ok()?;
+            // Judged first, so that what is not a document has no effect; then one event at a time, since
+            // a list of short events would take hundreds of times its size in memory.
+            let mut stream = serde_json::Deserializer::from_slice(text).into_iter::<Vec<AnyEvent>>();
+            stream.next()?.ok()?;
             let length = stream.byte_offset();
-            for event in events {
-                self.event(event);
-            }
+            let mut whole = serde_json::Deserializer::from_slice(&text[..length]);
+            whole.deserialize_seq(Events(self)).ok()?;
             Some(length)
         } else {
             let mut stream = serde_json::Deserializer::from_slice(text).into_iter::<Event>();
@@ -348,6 +354,24 @@ impl StreamParser for Parser {
             false => said,
         };
         draft.fail(finding, &why, text.unwrap_or(partial))
+    }
+}
+
+/// Hands the events of a list on, one by one.
+struct Events<'a>(&'a mut Parser);
+
+impl<'de> Visitor<'de> for Events<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(event) = list.next_element::<Event>()? {
+            self.0.event(event);
+        }
+        Ok(())
     }
 }
 

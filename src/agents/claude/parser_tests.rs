@@ -320,3 +320,10 @@ fn many_openings_are_not_a_way_to_make_it_slow() {
     let output = "[{\n".repeat(200_000);
     assert_eq!(claude(&output, &exit(0)).outcome, FormatUnrecognised);
 }
+
+#[test]
+fn a_list_that_is_not_all_events_has_no_effect() {
+    let list = format!("[{{\"type\":\"result\",\"result\":\"hidden\",\"session_id\":\"{ID}\"}}, 5]\n");
+    let verdict = claude(&list, &exit(0));
+    assert_eq!((verdict.outcome, verdict.native_id), (FormatUnrecognised, None));
+}

@@ -165,6 +165,8 @@ impl Call {
 }
 
 fn unknown_argument<T: schemars::JsonSchema>(unknown: &str) -> String {
+    // Compared as shown: likeness takes the product of both lengths, and this name has any.
+    let shown: String = unknown.chars().take(64).collect();
     let schema = super::schema::input::<T>();
     let known: Vec<&str> = schema
         .get("properties")
@@ -173,10 +175,9 @@ fn unknown_argument<T: schemars::JsonSchema>(unknown: &str) -> String {
         .unwrap_or_default();
     let near = known
         .iter()
-        .map(|name| (strsim::jaro_winkler(name, unknown), *name))
+        .map(|name| (strsim::jaro_winkler(name, &shown), *name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    let shown: String = unknown.chars().take(64).collect();
     match near {
         Some((_, near)) => format!("unknown argument `{shown}`; did you mean `{near}`?"),
         None => format!("unknown argument `{shown}`; known are: {}", known.join(", ")),

@@ -11,7 +11,7 @@ use super::arguments::{
 };
 use super::outputs::{Cancelled, OutputPage, TurnList, TurnSummary};
 use super::{Call, ProgressReporter, checked_id, invalid, within};
-use crate::agents::Outcome;
+use crate::agents::{Outcome, redaction};
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView, WaitedTurn};
 use crate::config::OnDisconnect;
@@ -28,6 +28,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(8);
 const LIST_BYTES: usize = 9_000;
 /// Damaged records named in one reply.
 pub const SKIPPED_SHOWN: usize = 20;
+/// A page of raw output is read together with this much on both sides of it, in bytes.
+const LONGEST_SECRET: usize = 8 << 10;
 /// Longest idempotency key, in bytes.
 const MAX_KEY: usize = 200;
 
@@ -254,8 +256,14 @@ pub async fn get_turn_output(mut call: Call) -> Result<CallToolResult> {
             loop {
                 let mut page = store.blobs().read_page(&row.id, kind, offset, limit)?;
                 if field != "output" {
-                    // Raw streams may show what the worker was given.
-                    page.text = crate::agents::redaction::redact(&page.text);
+                    // Raw streams may show what the worker was given, and a page may cut it.
+                    let blobs = store.blobs();
+                    let before = blobs.read_before(&row.id, kind, page.offset, LONGEST_SECRET)?;
+                    let after = match page.next_offset {
+                        Some(next) => blobs.read_page(&row.id, kind, next, LONGEST_SECRET)?.text,
+                        None => String::new(),
+                    };
+                    page.text = redaction::redact_within(&before, &page.text, &after);
                 }
                 if escaped_len(&page.text) <= PAGE_BYTES || limit <= 4 {
                     return Ok(page);

@@ -240,9 +240,11 @@ fn a_provider_session_has_the_policy_of_the_run_that_returned_it() {
         let turn = next_turn(&first, revision);
         begin(&store, &turn).unwrap();
         let end = TurnEnd { native_id: Some(id.into()), ..success() };
-        let native = NativeSession { last_seen_turn: revision, ..native(&turn, id) };
-        store.finish_turn(&turn.id, &end, Some(&native)).unwrap();
-        assert_eq!(store.native_session(&first.session_id, AgentId::Codex).unwrap(), Some(native));
+        let claimed = native(&turn, id);
+        store.finish_turn(&turn.id, &end, Some(&claimed)).unwrap();
+        // What it has seen ends with the turn that returned it, whatever the caller says.
+        let kept = NativeSession { last_seen_turn: revision, ..claimed };
+        assert_eq!(store.native_session(&first.session_id, AgentId::Codex).unwrap(), Some(kept));
     }
     let all = store.native_sessions(&first.session_id).unwrap().rows;
     assert_eq!(all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["thread-1", "thread-2"]);
