@@ -286,8 +286,12 @@ mod tests {
         }
         let hostile = "a\u{1b}[31m\u{9b}2J\u{7f}\u{202e}\u{2066}\u{200f}\u{e0041}b 日本 👩\u{200d}💻";
         let sink = Sink::default();
-        let mut output =
-            Output { out: Box::new(sink.clone()), out_columns: Some(80), ..Output::from_process() };
+        let mut output = Output {
+            out: Box::new(sink.clone()),
+            out_is_terminal: true,
+            out_columns: Some(80),
+            ..Output::from_process()
+        };
         output.line(hostile);
         output.wrapped(hostile, 2);
         output.foreign(hostile);
