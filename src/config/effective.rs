@@ -59,6 +59,7 @@ impl Builder<'_> {
             if let Some(path) = &agent.credential_file {
                 self.warn_if_within_roots(&format!("agents.{id}.credentialFile"), path, &allowed_roots);
             }
+            self.warn_of_a_replaceable_program(id, &agent.bin, &allowed_roots);
             agents.insert(id, agent);
         }
         if self.base.is_some() {
@@ -226,6 +227,16 @@ impl Builder<'_> {
             self.warnings.push(printable(&format!(
                 "the config file lies inside the allowed root {root}; a worker that may write there can change its own limits"
             )));
+        }
+    }
+
+    /// Workers are confined by the program that is started; one that they can write is no confinement.
+    fn warn_of_a_replaceable_program(&mut self, id: AgentId, bin: &str, roots: &[PathBuf]) {
+        let Ok(real) = super::paths::canonical(Path::new(bin)) else { return };
+        if Path::new(bin).is_absolute() && find_root(roots, &real).is_ok() {
+            let message = "lies inside an allowed root; a worker that may write there can replace the program that \
+                           later turns start";
+            self.warn(&format!("agents.{id}.bin"), message);
         }
     }
 

@@ -141,3 +141,20 @@ fn a_config_or_credential_that_workers_can_reach_is_worth_a_warning() {
         .unwrap();
     assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
 }
+
+#[test]
+fn a_program_that_workers_can_replace_is_worth_a_warning() {
+    let world = World::new();
+    world.folder("repo");
+    world.write("repo/codex", "");
+    world.write("elsewhere", "");
+    for (bin, warned) in [("repo/codex", true), ("elsewhere", false)] {
+        let config = world
+            .load(
+                json!({"allowedRoots": [world.text("repo")], "agents": {"codex": {"bin": world.text(bin)}}}),
+            )
+            .unwrap();
+        let told = config.warnings.iter().any(|warning| warning.starts_with("agents.codex.bin lies inside"));
+        assert_eq!(told, warned, "{bin}: {:?}", config.warnings);
+    }
+}
