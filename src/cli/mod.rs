@@ -152,10 +152,10 @@ fn all_codes() -> impl Iterator<Item = &'static CodeDoc> {
     catalogue::all().chain([config::CODES, demo::CODES].into_iter().flatten().copied())
 }
 
-/// An event loop for the commands that need one.
+/// An event loop for the commands that need one. One thread is enough: whatever blocks has threads of its own,
+/// and a second one would cost memory and a wake-up for each message.
 fn event_loop() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| crate::bridge::BridgeError::Supervisor(format!("no event loop: {error}")).into())

@@ -16,17 +16,20 @@ pub const FRAME_BYTES: usize = 1 << 20;
 
 /// A reply whose text says the same as its structured content.
 pub fn reply(text: String, structured: &impl Serialize, is_error: bool) -> CallToolResult {
-    let value = serde_json::to_value(structured).unwrap_or_else(|_| json!({}));
+    assembled(text, serde_json::to_value(structured).unwrap_or_else(|_| json!({})), is_error)
+}
+
+fn assembled(text: String, structured: Value, is_error: bool) -> CallToolResult {
     let mut result = if is_error { CallToolResult::error(vec![]) } else { CallToolResult::success(vec![]) };
     result.content = vec![ContentBlock::text(text)];
-    result.structured_content = Some(value);
+    result.structured_content = Some(structured);
     within_frame(result)
 }
 
 /// A reply whose text is its structured content, as compact JSON.
 pub fn json_reply(structured: &impl Serialize) -> CallToolResult {
     let value = serde_json::to_value(structured).unwrap_or_else(|_| json!({}));
-    reply(value.to_string(), &value, false)
+    assembled(value.to_string(), value, false)
 }
 
 /// An error the model can act on.
