@@ -40,18 +40,32 @@ pub fn error_reply(error: &Error) -> CallToolResult {
 
 /// Length of a text inside a JSON string.
 pub fn escaped_len(text: &str) -> usize {
-    text.chars()
-        .map(|c| match c {
-            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-            c if (c as u32) < 0x20 => 6,
-            c => c.len_utf8(),
-        })
-        .sum()
+    let extra = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(extra).sum::<usize>()
+}
+
+/// Length of a value as compact JSON, counted without writing it.
+fn json_len(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 24,
+        Value::String(text) => escaped_len(text) + 2,
+        Value::Array(items) => items.iter().map(|item| json_len(item) + 1).sum::<usize>() + 2,
+        Value::Object(map) => {
+            map.iter().map(|(key, inner)| escaped_len(key) + 4 + json_len(inner)).sum::<usize>() + 2
+        }
+    }
 }
 
 /// A last resort: tools bound their own replies, so this says which bound was forgotten.
 fn within_frame(result: CallToolResult) -> CallToolResult {
-    let size = serde_json::to_vec(&result).map_or(usize::MAX, |bytes| bytes.len());
+    let text: usize =
+        result.content.iter().filter_map(ContentBlock::as_text).map(|text| escaped_len(&text.text)).sum();
+    let size = text + result.structured_content.as_ref().map_or(0, json_len);
     if size <= FRAME_BYTES - 4096 {
         return result;
     }
@@ -63,4 +77,29 @@ fn within_frame(result: CallToolResult) -> CallToolResult {
     let mut small = CallToolResult::error(vec![ContentBlock::text(error.to_string())]);
     small.structured_content = Some(structured);
     small
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn counted_lengths_are_the_written_ones(text in any::<String>(), more in "[\\x00-\\x1f\"\\\\a-z]{0,40}") {
+            let text = text + &more;
+            prop_assert_eq!(escaped_len(&text) + 2, serde_json::to_string(&text).unwrap().len());
+            let value = json!({ "a": [text, null, true, -1.5e300], "b": { "c": 12 } });
+            prop_assert!(json_len(&value) >= value.to_string().len());
+        }
+    }
+
+    #[test]
+    fn a_reply_over_the_frame_becomes_an_error_that_says_so() {
+        let text = "x".repeat(FRAME_BYTES / 2);
+        let result = reply(text.clone(), &json!({ "text": text }), false);
+        assert_eq!(result.is_error, Some(true));
+        assert!(serde_json::to_vec(&result).unwrap().len() < 4096);
+    }
 }
