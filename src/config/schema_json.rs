@@ -1,21 +1,32 @@
-//! The JSON Schema of the config file, generated from the types; there is no second copy.
+//! The JSON Schema of the config file, generated from the types and kept as a file: every start checks the
+//! config with it, and generating it takes longer than all the rest of that.
+//!
+//! A test holds the file to the types; `AGENT_BRIDGE_UPDATE_CATALOGUE=1 cargo test kept` writes it anew.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::schema::ConfigFile;
+/// The schema as text, for editors too.
+static KEPT: &str = include_str!("../../templates/config.schema.json");
 
 /// The schema (draft 2020-12) of a config file.
 pub fn schema() -> Value {
-    let generated = schemars::SchemaGenerator::default().into_root_schema_for::<ConfigFile>();
+    serde_json::from_str(KEPT).unwrap_or_default()
+}
+
+#[cfg(test)]
+fn generated() -> Value {
+    let generated = schemars::SchemaGenerator::default().into_root_schema_for::<super::schema::ConfigFile>();
     let mut schema = generated.to_value();
     tidy(&mut schema);
-    schema["title"] = json!("agent-bridge config");
+    schema["title"] = "agent-bridge config".into();
     schema
 }
 
 /// Optional keys are left out, never `null`; number formats of Rust mean nothing to an editor; line
 /// breaks of the source are not line breaks of the text.
+#[cfg(test)]
 fn tidy(schema: &mut Value) {
+    use serde_json::json;
     let Value::Object(map) = schema else { return };
     map.remove("format");
     if let Some(Value::String(text)) = map.get_mut("description") {
@@ -70,6 +81,21 @@ pub(super) fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Map<String,
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_kept_schema_is_the_one_that_the_types_give() {
+        let text = format!("{:#}\n", generated());
+        if std::env::var_os("AGENT_BRIDGE_UPDATE_CATALOGUE").is_some() {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/config.schema.json");
+            std::fs::write(path, &text).unwrap();
+            return;
+        }
+        assert!(
+            text == KEPT.replace("\r\n", "\n"),
+            "templates/config.schema.json is out of date: run AGENT_BRIDGE_UPDATE_CATALOGUE=1 cargo test kept"
+        );
+    }
 
     /// Every schema node with its path.
     fn nodes(schema: &Value, path: String, found: &mut Vec<(String, Value)>) {

@@ -2,7 +2,7 @@
 //!
 //! Generating a dozen schemas takes longer than starting the program, and hosts start it often. So the
 //! list is generated once, by the test below, which also holds the file to the types:
-//! `AGENT_BRIDGE_UPDATE_CATALOGUE=1 cargo test catalogue` writes it anew after a change.
+//! `AGENT_BRIDGE_UPDATE_CATALOGUE=1 cargo test kept` writes it anew after a change.
 
 use rmcp::model::Tool;
 
@@ -37,7 +37,7 @@ mod tests {
         }
         assert!(
             text == CATALOGUE.replace("\r\n", "\n"),
-            "src/mcp/catalogue.json is out of date: run AGENT_BRIDGE_UPDATE_CATALOGUE=1 cargo test catalogue"
+            "src/mcp/catalogue.json is out of date: run AGENT_BRIDGE_UPDATE_CATALOGUE=1 cargo test kept"
         );
         assert_eq!(offered(&[Toolset::Diagnostics]).len(), 1);
     }
