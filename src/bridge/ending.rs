@@ -8,7 +8,7 @@ use super::usage::{self, TurnUsage};
 use crate::agents::{self, Outcome, Verdict, redaction};
 use crate::error::Error;
 use crate::process::{Program, Report, Stopped};
-use crate::store::{NativeSession, Store, TurnEnd};
+use crate::store::{NativeSession, Store, StoreError, TurnEnd};
 
 /// Answer bytes sent back when the store cannot take them.
 const UNRECORDED_ANSWER: usize = 256 << 10;
@@ -31,13 +31,13 @@ impl Ended {
 
 /// Values in the worker's environment whose names say that they are secret.
 pub(super) fn secret_values(program: &Program) -> Vec<String> {
-    let marks = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
+    let marks = ["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE"];
     program
         .env
         .iter()
         .filter(|(name, _)| {
             let name = name.to_string_lossy().to_ascii_uppercase();
-            marks.iter().any(|mark| name.contains(mark))
+            name.ends_with("_PAT") || marks.iter().any(|mark| name.contains(mark))
         })
         .map(|(_, value)| value.to_string_lossy().into_owned())
         .filter(|value| value.len() >= 8)
@@ -117,6 +117,17 @@ fn mask_texts(value: &mut Value, secrets: &[&str]) {
     }
 }
 
+/// A database that somebody holds for long is no reason to lose a result: each try waits ten seconds itself.
+fn patiently<T>(write: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    for _ in 0..5 {
+        match write() {
+            Err(StoreError::Busy { .. }) => {}
+            other => return other,
+        }
+    }
+    write()
+}
+
 /// Writes the end down and returns the last event.
 pub(super) fn record(spec: &RunSpec, store: &Store, ended: Ended) -> RunEvent {
     let Ended { verdict, code, report } = ended;
@@ -151,7 +162,7 @@ pub(super) fn record(spec: &RunSpec, store: &Store, ended: Ended) -> RunEvent {
     };
     let native = verdict.native_id.map(|id| native_session(spec, id, &used));
     let written = match answer_written {
-        Ok(_) => store.finish_turn(&turn.id, &end, native.as_ref()),
+        Ok(_) => patiently(|| store.finish_turn(&turn.id, &end, native.as_ref())),
         Err(error) => Err(error),
     };
     if code == Some(errors::NATIVE_SESSION_LOST.code)

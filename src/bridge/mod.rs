@@ -340,6 +340,7 @@ impl Bridge {
         let mut before = None;
         loop {
             let row = self.turn(turn_id).await?;
+            let looked = Instant::now();
             // The turn's age when we came, by the wall clock, since another process started it.
             let before = *before.get_or_insert_with(|| {
                 let age = self.inner.context.clock.now_ms().saturating_sub(row.started_at);
@@ -352,7 +353,19 @@ impl Bridge {
                 on_activity(before + began.elapsed(), row.activity.as_deref());
                 next_report += Duration::from_secs(1);
             }
-            tokio::time::sleep(FOREIGN_POLL).await;
+            // The whole record, and whether its supervisor lives, are looked at once a second; whether it has
+            // ended, more often.
+            loop {
+                tokio::time::sleep(FOREIGN_POLL).await;
+                let now = Instant::now();
+                let id = turn_id.to_owned();
+                if now >= deadline
+                    || now >= looked + Duration::from_secs(1)
+                    || self.with_store(move |store| Ok(store.has_finished(&id)?)).await?
+                {
+                    break;
+                }
+            }
         }
     }
 

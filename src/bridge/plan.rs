@@ -70,7 +70,7 @@ pub struct TurnPlan {
     pub program: PathBuf,
     /// Totals of the provider session that is resumed.
     pub totals: KnownTotals,
-    /// Index of the newest turn the provider session will have seen.
+    /// What happens to the turn when its host goes away.
     pub on_disconnect: OnDisconnect,
     /// The caller pinned the revision, so a changed session must not be planned again.
     pub pinned: bool,
