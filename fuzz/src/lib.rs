@@ -1,12 +1,10 @@
 //! What the fuzz targets share: a throwaway world, and what must hold for every worker's output.
 
-use std::path::Path;
 use std::sync::OnceLock;
 
-use agent_bridge::agents::{self, LaunchRequest, Outcome, RunEnd};
-use agent_bridge::config::{self, AgentConfig};
+use agent_bridge::agents::{self, Outcome, RunEnd};
 use agent_bridge::context::{Clock, Context};
-use agent_bridge::policy::{AgentId, Sandbox};
+use agent_bridge::policy::AgentId;
 
 /// A home, an allowed folder `work` beside it, and nothing in the environment. One a process.
 pub fn world() -> &'static Context {
@@ -29,30 +27,13 @@ pub fn world() -> &'static Context {
     context
 }
 
-/// The default settings of an agent.
-pub fn settings(id: AgentId) -> AgentConfig {
-    let context = world();
-    let minimal = format!("{{\"allowedRoots\":[{:?}]}}", context.cwd);
-    let report = config::check_bytes(context, Path::new("/config.json"), minimal.as_bytes());
-    let mut config = report.config.expect("a minimal config is accepted");
-    config.agents.remove(&id).expect("every agent has settings")
-}
-
 /// Feeds a worker's output to an agent's parser and checks the verdict. The first byte is the exit
 /// code, so that the end of the run is hostile as well.
 pub fn judge(id: AgentId, data: &[u8]) {
-    static SETTINGS: OnceLock<AgentConfig> = OnceLock::new();
     let Some((&exit, output)) = data.split_first() else { return };
     let agent = agents::agent(id).expect("an adapter");
-    let request = LaunchRequest {
-        cwd: &world().cwd,
-        sandbox: Sandbox::ReadOnly,
-        model: None,
-        resume: (exit & 0x80 != 0).then_some("0199a213-81c0-7800-8aa1-bbab2a035a53"),
-        settings: SETTINGS.get_or_init(|| settings(id)),
-        strict: false,
-    };
-    let mut parser = agent.parser(&request);
+    let resume = (exit & 0x80 != 0).then_some("0199a213-81c0-7800-8aa1-bbab2a035a53");
+    let mut parser = agent.parser(resume);
     for line in output.split(|&byte| byte == b'\n') {
         if let Some(activity) = parser.line(line) {
             one_plain_line("an activity", &activity.line);
