@@ -18,15 +18,8 @@ const BUSY_BUDGET: Duration = Duration::from_secs(2);
 /// A symbolic link at `path` is itself replaced, not followed: callers that want the file behind it
 /// resolve it first. The folder must exist.
 pub fn write_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PlatformError> {
-    let failed = |source: io::Error| write_error(path, source);
     let folder = folder_of(path)?;
-    // Random name, created exclusively and private, removed when dropped.
-    let mut temporary =
-        tempfile::Builder::new().prefix(".ab-").suffix(".tmp").tempfile_in(&folder).map_err(failed)?;
-    temporary.write_all(bytes).map_err(failed)?;
-    os::set_mode(temporary.as_file(), mode).map_err(failed)?;
-    temporary.as_file().sync_all().map_err(failed)?;
-    let mut waiting = Some(temporary.into_temp_path());
+    let mut waiting = Some(staged(path, &folder, bytes, mode)?.into_temp_path());
     retry_while_busy(BUSY_BUDGET, os::is_busy, || match waiting.take() {
         None => Ok(()),
         Some(temporary) => temporary.persist(path).map_err(|error| {
@@ -41,18 +34,31 @@ pub fn write_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Platfor
 /// Like [`write_durable`], but the file must be new: one that is there, also a link, is left alone and
 /// gives [`PlatformError::Exists`].
 pub fn create_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PlatformError> {
-    let failed = |source: io::Error| write_error(path, source);
     let folder = folder_of(path)?;
+    staged(path, &folder, bytes, mode)?.persist_noclobber(path).map_err(|error| {
+        match error.error.kind() {
+            io::ErrorKind::AlreadyExists => PlatformError::Exists { path: path.to_path_buf() },
+            _ => write_error(path, error.error),
+        }
+    })?;
+    os::sync_dir(&folder).map_err(|source| PlatformError::NotConfirmed { path: path.to_path_buf(), source })
+}
+
+/// The content, complete and on the disk, under a random name beside its target: created exclusively and
+/// private, removed when dropped.
+fn staged(
+    path: &Path,
+    folder: &Path,
+    bytes: &[u8],
+    mode: u32,
+) -> Result<tempfile::NamedTempFile, PlatformError> {
+    let failed = |source: io::Error| write_error(path, source);
     let mut temporary =
-        tempfile::Builder::new().prefix(".ab-").suffix(".tmp").tempfile_in(&folder).map_err(failed)?;
+        tempfile::Builder::new().prefix(".ab-").suffix(".tmp").tempfile_in(folder).map_err(failed)?;
     temporary.write_all(bytes).map_err(failed)?;
     os::set_mode(temporary.as_file(), mode).map_err(failed)?;
     temporary.as_file().sync_all().map_err(failed)?;
-    temporary.persist_noclobber(path).map_err(|error| match error.error.kind() {
-        io::ErrorKind::AlreadyExists => PlatformError::Exists { path: path.to_path_buf() },
-        _ => failed(error.error),
-    })?;
-    os::sync_dir(&folder).map_err(|source| PlatformError::NotConfirmed { path: path.to_path_buf(), source })
+    Ok(temporary)
 }
 
 /// Makes the entries of a folder (new names, removed names) survive a power cut.
@@ -152,6 +158,17 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_file_that_must_be_new_is_never_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        create_durable(&path, b"first", 0o600).unwrap();
+        let again = create_durable(&path, b"second", 0o600);
+        assert!(matches!(again, Err(PlatformError::Exists { .. })), "{again:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
