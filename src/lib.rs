@@ -1,6 +1,6 @@
 //! agent-bridge: one controlled way for an MCP host to hand work to local coding agents.
 //!
-//! Arrows go downward only: front doors (`cli`, `mcp`) → use cases (`bridge`, `doctor`) → parts
+//! Arrows go downward only: front doors (`cli`, `mcp`) → use cases (`bridge`, `release`, `doctor`) → parts
 //! (`agents`, `store`, `policy`, `config`) → ground (`process`, `platform`).
 
 pub mod agents;
@@ -14,4 +14,5 @@ pub mod mcp;
 pub mod platform;
 pub mod policy;
 pub mod process;
+pub mod release;
 pub mod store;

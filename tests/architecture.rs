@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["main", "cli"],
     &["mcp"],
-    &["bridge", "doctor"],
+    &["bridge", "release", "doctor"],
     &["agents", "store", "config", "policy"],
     &["process", "platform"],
     &["context", "error"],

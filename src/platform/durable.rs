@@ -11,7 +11,7 @@ use super::{PlatformError, os};
 
 /// How long a target that another program keeps open is retried (virus scanners hold files for some
 /// hundred milliseconds).
-const BUSY_BUDGET: Duration = Duration::from_secs(2);
+pub(super) const BUSY_BUDGET: Duration = Duration::from_secs(2);
 
 /// Replaces `path` by `bytes` as a whole, with the given Unix permission bits (ignored on Windows).
 ///
@@ -95,7 +95,7 @@ pub fn create_private_dir(path: &Path) -> Result<(), PlatformError> {
     Ok(())
 }
 
-fn folder_of(path: &Path) -> Result<PathBuf, PlatformError> {
+pub(super) fn folder_of(path: &Path) -> Result<PathBuf, PlatformError> {
     if path.file_name().is_none() || path.is_dir() {
         return Err(PlatformError::NotAFile { path: path.to_path_buf() });
     }
@@ -107,7 +107,7 @@ fn folder_of(path: &Path) -> Result<PathBuf, PlatformError> {
 }
 
 /// Runs `attempt` until it succeeds, fails for another reason than `busy`, or the time is used up.
-fn retry_while_busy(
+pub(super) fn retry_while_busy(
     budget: Duration,
     busy: impl Fn(&io::Error) -> bool,
     mut attempt: impl FnMut() -> io::Result<()>,
@@ -132,7 +132,7 @@ fn replace_error(path: &Path, source: io::Error) -> PlatformError {
     }
 }
 
-fn write_error(path: &Path, source: io::Error) -> PlatformError {
+pub(super) fn write_error(path: &Path, source: io::Error) -> PlatformError {
     let path = path.to_path_buf();
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PlatformError::NoSpace { path, source },

@@ -15,6 +15,7 @@ mod locks;
 pub mod private;
 #[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
 pub(crate) mod processes;
+mod replace;
 mod termination;
 
 #[cfg(unix)]
@@ -28,6 +29,10 @@ pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
 pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
 pub use locks::{
     LockFile, LockSupport, probe_locks, require_locks, try_exclusive, try_shared, wait_exclusive,
+};
+pub use replace::{
+    Replacement, final_target, mode_of, move_durable, open_no_link, overwrite_durable, remove_durable,
+    replace_durable, seal_tree,
 };
 pub use termination::termination;
 

@@ -34,6 +34,76 @@ pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives a new file the permissions, the owner and the extended attributes of the one it will replace.
+pub(super) fn keep_identity(file: &File, old_path: &Path, old: &fs::Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))?;
+    }
+    copy_attributes(file, old_path)?;
+    // After the owner: changing that clears the set-id bits.
+    set_mode(file, old.mode() & 0o7777)
+}
+
+fn copy_attributes(file: &File, old_path: &Path) -> io::Result<()> {
+    use rustix::io::Errno;
+    let none = |error: Errno| matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODATA);
+    let mut names = vec![0; 64 * 1024];
+    let length = match rustix::fs::llistxattr(old_path, &mut names) {
+        Ok(length) => length,
+        Err(error) if none(error) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 64 * 1024];
+        let result = rustix::fs::lgetxattr(old_path, name, &mut value).and_then(|length| {
+            rustix::fs::fsetxattr(file, name, &value[..length], rustix::fs::XattrFlags::empty())
+        });
+        match result {
+            Ok(()) => {}
+            // Labels of a security module are set by the system itself.
+            Err(error) if none(error) || name.starts_with(b"security.") => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)
+}
+
+/// Whether a file could not be replaced because it is a mount point.
+pub(super) fn is_mount_point(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::BUSY)
+}
+
+/// Lets the owner change what is in a folder (a file needs nothing to be removed).
+pub(super) fn make_writable(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if found.is_dir() && found.mode() & 0o700 != 0o700 {
+        fs::set_permissions(path, Permissions::from_mode(found.mode() & 0o7777 | 0o700))?;
+    }
+    Ok(())
+}
+
+/// Takes away every permission to write.
+pub(super) fn seal(path: &Path) -> io::Result<()> {
+    let mode = fs::symlink_metadata(path)?.mode() & 0o7777;
+    let is_program = mode & 0o100 != 0;
+    let sealed = if is_program { 0o555 } else { 0o444 };
+    if mode == sealed { Ok(()) } else { fs::set_permissions(path, Permissions::from_mode(sealed)) }
+}
+
+pub(super) fn mode_of(found: &fs::Metadata) -> Option<u32> {
+    Some(found.mode() & 0o7777)
+}
+
+pub(super) fn open_no_link(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
 /// Unix replaces files that others have open.
 pub(super) fn is_busy(_error: &io::Error) -> bool {
     false

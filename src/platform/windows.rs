@@ -9,6 +9,7 @@ use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED,
     ERROR_SHARING_VIOLATION, ERROR_USER_MAPPED_FILE,
 };
+use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_OPEN_REPARSE_POINT, ReplaceFileW};
 use windows_sys::Win32::System::Threading::{
     INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
 };
@@ -38,6 +39,76 @@ pub(super) fn is_busy(error: &io::Error) -> bool {
         error,
         &[ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION, ERROR_ACCESS_DENIED, ERROR_USER_MAPPED_FILE],
     )
+}
+
+/// `ReplaceFileW` keeps the access list and the attributes of what it replaces.
+pub(super) fn keep_identity(_file: &File, _old_path: &Path, _old: &std::fs::Metadata) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
+    if !to.exists() {
+        return std::fs::rename(from, to);
+    }
+    let wide = |path: &Path| -> Vec<u16> {
+        use std::os::windows::ffi::OsStrExt as _;
+        path.as_os_str().encode_wide().chain([0]).collect()
+    };
+    let (from_wide, to_wide) = (wide(from), wide(to));
+    // SAFETY: both names end in a zero and live until after the call; the others may be null.
+    let done = unsafe {
+        ReplaceFileW(
+            to_wide.as_ptr(),
+            from_wide.as_ptr(),
+            std::ptr::null(),
+            0,
+            std::ptr::null(),
+            std::ptr::null(),
+        )
+    };
+    if done != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(super) fn is_mount_point(_error: &io::Error) -> bool {
+    false
+}
+
+/// Takes the read-only attribute away, which keeps a file from being removed.
+pub(super) fn make_writable(path: &Path) -> io::Result<()> {
+    let mut permissions = std::fs::symlink_metadata(path)?.permissions();
+    if permissions.readonly() {
+        #[allow(
+            clippy::permissions_set_readonly_false,
+            reason = "on Windows this is an attribute, not a permission"
+        )]
+        permissions.set_readonly(false);
+        std::fs::set_permissions(path, permissions)?;
+    }
+    Ok(())
+}
+
+/// Sets the read-only attribute; on folders it means nothing.
+pub(super) fn seal(path: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(path)?;
+    let mut permissions = found.permissions();
+    if found.is_dir() || permissions.readonly() {
+        return Ok(());
+    }
+    permissions.set_readonly(true);
+    std::fs::set_permissions(path, permissions)
+}
+
+pub(super) fn mode_of(_found: &std::fs::Metadata) -> Option<u32> {
+    None
+}
+
+pub(super) fn open_no_link(path: &Path) -> io::Result<File> {
+    use std::os::windows::fs::OpenOptionsExt as _;
+    let file = OpenOptions::new().read(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(path)?;
+    if file.metadata()?.file_type().is_symlink() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a link"));
+    }
+    Ok(file)
 }
 
 pub(super) fn is_unsupported(error: &io::Error) -> bool {

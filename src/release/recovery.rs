@@ -1,0 +1,292 @@
+//! Undo and redo of a transaction, from its journal alone.
+//!
+//! Both are made of steps that look at the disk first, so that a recovery that is itself cut off is simply run
+//! again.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::journal::{self, Action, AppendError, FileFacts, Journal, Outcome, Record, Transcript};
+use super::transaction::{self, InstallLock, content, facts_of, temporary_name};
+use super::{Layout, ReleaseError, fault};
+use crate::context::Clock;
+use crate::platform::{self, Replacement};
+
+/// What recovery found and did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Recovery {
+    /// The transaction that was cut off; none if there was nothing to do.
+    pub txid: Option<String>,
+    /// `undone`, `completed` or `nothing`.
+    pub outcome: &'static str,
+    /// The steps, in words.
+    pub steps: Vec<String>,
+    /// Files that somebody else had changed; they were left as they are.
+    pub conflicts: Vec<PathBuf>,
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+
+/// Finishes or undoes what was cut off. With `dry_run` only says what it would do.
+pub fn recover(layout: &Layout, clock: Clock, dry_run: bool) -> Result<Recovery, ReleaseError> {
+    let nothing = Recovery { outcome: "nothing", ..Recovery::default() };
+    if !layout.journal().is_dir() {
+        return Ok(nothing);
+    }
+    if dry_run {
+        return Ok(match journal::unfinished(layout)? {
+            None => nothing,
+            Some(cut) => plan(layout, &cut)?,
+        });
+    }
+    let _lock = InstallLock::take(layout)?;
+    match journal::unfinished(layout)? {
+        None => {
+            transaction::release_ballast(layout);
+            Ok(nothing)
+        }
+        Some(cut) => match cut.commit().map(<[Action]>::to_vec) {
+            None => undo_unfinished(layout, clock),
+            Some(actions) => {
+                let mut report = plan(layout, &cut)?;
+                let mut journal = Journal::reopen(&cut)?;
+                finish(layout, clock, &mut journal, &actions)?;
+                sweep(layout, &cut);
+                report.changed = true;
+                Ok(report)
+            }
+        },
+    }
+}
+
+/// Puts back everything that the transaction at the end of the journal did. The caller holds the install lock.
+pub(super) fn undo_unfinished(layout: &Layout, clock: Clock) -> Result<Recovery, ReleaseError> {
+    let Some(cut) = journal::unfinished(layout)? else {
+        return Ok(Recovery { outcome: "nothing", ..Recovery::default() });
+    };
+    let mut report = plan(layout, &cut)?;
+    transaction::release_ballast(layout);
+    if cut.records.is_empty() {
+        platform::remove_durable(&cut.path)?;
+        report.changed = true;
+        return Ok(report);
+    }
+    report.conflicts.clear();
+    for (_, record) in cut.records.iter().rev() {
+        fault::point("undo-step");
+        match record {
+            Record::Replace { path, before, after, backup, client } => {
+                let undo = Undo {
+                    path,
+                    before: before.as_ref(),
+                    after: after.as_ref(),
+                    backup: backup.as_deref(),
+                    client: client.as_deref(),
+                };
+                if !undo.run(layout, &cut.txid)? {
+                    report.conflicts.push(path.clone());
+                }
+            }
+            Record::Create { path } => platform::remove_durable(&layout.resolve(path)?)?,
+            _ => {}
+        }
+    }
+    sweep(layout, &cut);
+    // With a conflict the old content may be all that is left of something.
+    if report.conflicts.is_empty() {
+        platform::remove_durable(&layout.backup(&cut.txid))?;
+    }
+    let mut journal = Journal::reopen(&cut)?;
+    end(clock, &mut journal, Outcome::Undone, report.conflicts.clone())?;
+    report.changed = true;
+    Ok(report)
+}
+
+/// Does everything that was decided and closes the journal.
+pub(super) fn finish(
+    layout: &Layout,
+    clock: Clock,
+    journal: &mut Journal,
+    actions: &[Action],
+) -> Result<(), ReleaseError> {
+    transaction::release_ballast(layout);
+    for action in actions {
+        fault::point("finish-step");
+        apply(layout, journal.txid(), action)?;
+    }
+    fault::point("before-end");
+    end(clock, journal, Outcome::Committed, Vec::new())
+}
+
+fn end(
+    clock: Clock,
+    journal: &mut Journal,
+    outcome: Outcome,
+    conflicts: Vec<PathBuf>,
+) -> Result<(), ReleaseError> {
+    let at = transaction::timestamp(clock);
+    journal.append(&at, Record::End { outcome, conflicts }).map_err(AppendError::into_inner)
+}
+
+fn apply(layout: &Layout, txid: &str, action: &Action) -> Result<(), ReleaseError> {
+    match action {
+        Action::Put { path, content: wanted, mode } => {
+            let path = layout.resolve(path)?;
+            if content(&path)?.as_deref() != Some(wanted.as_bytes()) {
+                if let Some(folder) = path.parent() {
+                    platform::create_private_dir(folder)?;
+                }
+                let how = Replacement { temporary: temporary_name(txid), mode_if_new: *mode };
+                platform::replace_durable(&path, wanted.as_bytes(), &how)?;
+            }
+        }
+        Action::Slot { slot, content: wanted } => {
+            let path = layout.slot(*slot);
+            if content(&path)?.as_deref() != Some(wanted.as_bytes()) {
+                platform::overwrite_durable(&path, wanted.as_bytes())?;
+            }
+        }
+        Action::Move { from, to } => {
+            let (from, to) = (layout.resolve(from)?, layout.resolve(to)?);
+            if std::fs::symlink_metadata(&from).is_ok() {
+                platform::move_durable(&from, &to)?;
+            } else if std::fs::symlink_metadata(&to).is_err() {
+                return Err(ReleaseError::io("cannot move", from)(std::io::ErrorKind::NotFound.into()));
+            } else if let Some(folder) = to.parent() {
+                // The move itself may have been all that the disk had when it was cut off.
+                platform::sync_dir(folder)?;
+            }
+        }
+        Action::Seal { path } => platform::seal_tree(&layout.resolve(path)?)?,
+        Action::Remove { path } => platform::remove_durable(&layout.resolve(path)?)?,
+    }
+    Ok(())
+}
+
+/// A replaced file that is put back.
+struct Undo<'a> {
+    path: &'a Path,
+    before: Option<&'a FileFacts>,
+    after: Option<&'a FileFacts>,
+    backup: Option<&'a str>,
+    client: Option<&'a str>,
+}
+
+impl Undo<'_> {
+    /// Whether the file is as before now; `false` if somebody else had changed it and it was left.
+    fn run(&self, layout: &Layout, txid: &str) -> Result<bool, ReleaseError> {
+        let now = facts_of(self.path)?;
+        if now.as_ref() == self.before {
+            return Ok(true);
+        }
+        let old = match (self.backup, self.before) {
+            (Some(backup), Some(before)) => {
+                let path = layout.resolve(backup)?;
+                let bytes = content(&path)?.unwrap_or_default();
+                if FileFacts::of(&bytes) != *before {
+                    // The step never began: its backup was not even complete, so neither was the change.
+                    return Ok(now.as_ref() != self.after);
+                }
+                Some(bytes)
+            }
+            _ => None,
+        };
+        let how = Replacement { temporary: temporary_name(txid), mode_if_new: 0o600 };
+        if now.as_ref() == self.after {
+            match old {
+                Some(bytes) => platform::replace_durable(self.path, &bytes, &how)?,
+                None => platform::remove_durable(self.path)?,
+            }
+            return Ok(true);
+        }
+        let (Some(client), Some(current)) = (self.client, content(self.path)?) else { return Ok(false) };
+        match super::clients::without_our_change(client, old.as_deref(), &current) {
+            Some(bytes) if bytes == current => Ok(true),
+            Some(bytes) => {
+                if content(self.path)?.as_deref() == Some(&current) {
+                    platform::replace_durable(self.path, &bytes, &how)?;
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn describe(&self) -> Result<Option<String>, ReleaseError> {
+        let now = facts_of(self.path)?;
+        let path = self.path.display();
+        Ok(if now.as_ref() == self.before {
+            None
+        } else if now.as_ref() == self.after {
+            Some(if self.before.is_some() { format!("put {path} back") } else { format!("remove {path}") })
+        } else {
+            Some(format!("{path} was changed by another program: take only our entry out of it, or leave it"))
+        })
+    }
+}
+
+/// What recovery would do, in words.
+fn plan(layout: &Layout, cut: &Transcript) -> Result<Recovery, ReleaseError> {
+    let mut report = Recovery { txid: Some(cut.txid.clone()), outcome: "undone", ..Recovery::default() };
+    if let Some(actions) = cut.commit() {
+        report.outcome = "completed";
+        for action in actions {
+            report.steps.push(match action {
+                Action::Put { path, .. } => format!("write {path}"),
+                Action::Slot { slot, .. } => format!("write slot {slot} of the pointer"),
+                Action::Move { to, .. } => format!("put {to} in place"),
+                Action::Seal { path } => format!("make {path} read-only"),
+                Action::Remove { path } => format!("remove {path}"),
+            });
+        }
+        return Ok(report);
+    }
+    for (_, record) in cut.records.iter().rev() {
+        match record {
+            Record::Replace { path, before, after, backup, client } => {
+                let undo = Undo {
+                    path,
+                    before: before.as_ref(),
+                    after: after.as_ref(),
+                    backup: backup.as_deref(),
+                    client: client.as_deref(),
+                };
+                report.steps.extend(undo.describe()?);
+            }
+            Record::Create { path } if std::fs::symlink_metadata(layout.resolve(path)?).is_ok() => {
+                report.steps.push(format!("remove {path}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(report)
+}
+
+/// Removes the temporary files that a killed transaction left, each by its exact name.
+fn sweep(layout: &Layout, cut: &Transcript) {
+    let name = temporary_name(&cut.txid);
+    let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
+    for (_, record) in &cut.records {
+        match record {
+            Record::Replace { path, .. } => folders.extend(path.parent().map(Path::to_path_buf)),
+            Record::Commit { actions } => {
+                for action in actions {
+                    if let Action::Put { path, .. } = action
+                        && let Ok(path) = layout.resolve(path)
+                    {
+                        folders.extend(path.parent().map(Path::to_path_buf));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    folders.insert(layout.backup(&cut.txid));
+    for folder in folders {
+        let _ = std::fs::remove_file(folder.join(&name));
+    }
+}
