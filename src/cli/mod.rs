@@ -9,8 +9,11 @@ mod delegate;
 mod demo;
 mod doctor;
 mod explain;
+mod history;
 mod man;
 mod output;
+mod prune;
+mod recover;
 mod serve;
 mod sessions;
 mod turn_text;
@@ -68,6 +71,9 @@ enum Command {
     /// Write, check and explain the config file.
     #[command(subcommand)]
     Config(config::Command),
+    Recover(recover::Args),
+    History(history::Args),
+    Prune(prune::Args),
     Demo(demo::Args),
     Explain(explain::Args),
     Completions(completions::Args),
@@ -136,6 +142,9 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
+        Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
+        Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
+        Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
         Command::Completions(args) => completions::run(&args, &Cli::command(), output).map(|exit| exit as u8),

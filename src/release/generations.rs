@@ -7,7 +7,11 @@ use std::io::{ErrorKind, Read as _};
 
 use serde::{Deserialize, Serialize};
 
+use super::journal::Action;
+use super::transaction::{self, InstallLock, Interruption, Purpose};
 use super::{Layout, ReleaseError, ReleaseId};
+use crate::context::Clock;
+use crate::error::Error;
 
 /// One switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +103,33 @@ pub fn list(layout: &Layout) -> Result<Vec<Generation>, ReleaseError> {
     }
     found.sort_by_key(|generation| generation.number);
     Ok(found)
+}
+
+/// Writes down what became known of a generation.
+pub fn mark(
+    layout: &Layout,
+    clock: Clock,
+    interruption: &Interruption,
+    number: u64,
+    verdict: Verdict,
+    because: &str,
+) -> Result<(), Error> {
+    let lock = InstallLock::take_for_change(layout)?;
+    let found = list(layout)?.into_iter().find(|generation| generation.number == number);
+    let marked = Generation {
+        verdict,
+        because: Some(because.to_owned()),
+        ..found.ok_or(ReleaseError::UnknownGeneration { number })?
+    };
+    let purpose = Purpose {
+        operation: "verdict",
+        reason: Some(because),
+        facts: serde_json::json!({ "generation": number, "verdict": verdict }),
+    };
+    transaction::run(layout, &lock, clock, interruption, purpose, |_| {
+        let path = format!("generations/{number:06}.json");
+        Ok((vec![Action::Put { path, content: marked.to_text(), mode: 0o600 }], ()))
+    })
 }
 
 /// Where a rollback from `current` goes by itself: the newest good ancestor, else (with a remark) the newest one

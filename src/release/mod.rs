@@ -13,6 +13,7 @@ pub mod journal;
 pub mod layout;
 pub mod metadata;
 pub mod pointer;
+pub mod prune;
 pub mod recovery;
 pub mod transaction;
 pub mod verify;

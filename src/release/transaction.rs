@@ -210,9 +210,36 @@ impl<'a> Transaction<'a> {
         if before == after {
             return Ok(());
         }
-        if content(path)?.as_deref() != before {
-            return Err(ReleaseError::FileChanged { path: path.to_path_buf() });
+        self.keep(path, before, after, client)?;
+        match after {
+            Some(bytes) => platform::replace_durable(path, bytes, &self.temporary(mode_if_new))?,
+            None => platform::remove_durable(path)?,
         }
+        self.require_content(path, after)
+    }
+
+    /// The same where the replacing itself is somebody else's work, as with a running program.
+    pub fn replace_by(
+        &mut self,
+        path: &Path,
+        before: &[u8],
+        after: &[u8],
+        replace: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.keep(path, Some(before), Some(after), None)?;
+        replace()?;
+        Ok(self.require_content(path, Some(after))?)
+    }
+
+    /// Keeps what is there and writes into the journal what is to be; then nothing but the replacing is left.
+    fn keep(
+        &mut self,
+        path: &Path,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+        client: Option<&str>,
+    ) -> Result<(), ReleaseError> {
+        self.require_content(path, before)?;
         self.files += 1;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let backup = self.layout.backup(self.txid()).join(format!("{:03}-{name}", self.files));
@@ -229,17 +256,16 @@ impl<'a> Transaction<'a> {
             backup: before.map(|_| relative),
             client: client.map(str::to_owned),
         })?;
-        if content(path)?.as_deref() != before {
-            return Err(ReleaseError::FileChanged { path: path.to_path_buf() });
+        self.require_content(path, before)
+    }
+
+    /// Compare-and-swap: what somebody else wrote meanwhile is never replaced.
+    fn require_content(&self, path: &Path, expected: Option<&[u8]>) -> Result<(), ReleaseError> {
+        if content(path)?.as_deref() == expected {
+            Ok(())
+        } else {
+            Err(ReleaseError::FileChanged { path: path.to_path_buf() })
         }
-        match after {
-            Some(bytes) => platform::replace_durable(path, bytes, &self.temporary(mode_if_new))?,
-            None => platform::remove_durable(path)?,
-        }
-        if content(path)?.as_deref() != after {
-            return Err(ReleaseError::FileChanged { path: path.to_path_buf() });
-        }
-        Ok(())
     }
 
     fn temporary(&self, mode_if_new: u32) -> Replacement {

@@ -98,6 +98,16 @@ impl Store {
         Ok(usable.then(|| Self::with(state_dir, file, clock, connection, true)))
     }
 
+    /// The version of the database's schema. `None` if there is no database of ours that can be read.
+    pub fn schema_version(state_dir: &Path) -> Option<u32> {
+        let file = state_dir.join(FILE_NAME);
+        if !file.is_file() {
+            return None;
+        }
+        let connection = connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+        schema::own_version(&connection).and_then(|version| u32::try_from(version).ok())
+    }
+
     fn with(state_dir: &Path, file: PathBuf, clock: Clock, normal: Connection, read_only: bool) -> Self {
         Self {
             state_dir: state_dir.to_path_buf(),

@@ -141,6 +141,14 @@ fn kind(connection: &Connection) -> rusqlite::Result<Kind> {
     Ok(if empty { Kind::Empty } else { Kind::Foreign })
 }
 
+/// The version of a database that is ours.
+pub fn own_version(connection: &Connection) -> Option<i64> {
+    match kind(connection) {
+        Ok(Kind::Ours(version)) => Some(version),
+        _ => None,
+    }
+}
+
 /// As [`kind`], from one view of the database: another process may be making it right now.
 fn version_of(connection: &Connection, file: &Path, known: i64) -> Result<i64, StoreError> {
     let kind = if connection.is_autocommit() {
