@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod history;
+mod inspect;
 mod man;
 mod output;
 mod prune;
@@ -72,6 +73,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::Command),
     Recover(recover::Args),
+    Inspect(inspect::Args),
     History(history::Args),
     Prune(prune::Args),
     Demo(demo::Args),
@@ -144,6 +146,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
+        Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),

@@ -70,6 +70,19 @@ pub fn wait_exclusive(path: &Path, wait: Duration) -> Result<Option<LockFile>, P
     }
 }
 
+/// Whether somebody holds this lock alone. Writes nothing; `None` if there is no lock file to look at.
+pub fn is_held_exclusively(path: &Path) -> Option<bool> {
+    let file = File::open(path).ok()?;
+    match file.try_lock_shared() {
+        Ok(()) => {
+            let _ = file.unlock();
+            Some(false)
+        }
+        Err(TryLockError::WouldBlock) => Some(true),
+        Err(TryLockError::Error(_)) => None,
+    }
+}
+
 /// Finds out whether locks in this folder keep a second holder out (they do not on some network and
 /// shared folders). Creates and removes one small file.
 pub fn probe_locks(dir: &Path) -> Result<LockSupport, PlatformError> {
@@ -155,7 +168,10 @@ mod tests {
         assert!(try_exclusive(&path).unwrap().is_none());
         assert!(try_shared(&path).unwrap().is_none());
         assert!(wait_exclusive(&path, Duration::from_millis(20)).unwrap().is_none());
+        assert_eq!(is_held_exclusively(&path), Some(true));
         drop(held);
+        assert_eq!(is_held_exclusively(&path), Some(false));
+        assert_eq!(is_held_exclusively(&folder.path().join("none")), None);
         assert!(try_exclusive(&path).unwrap().is_some());
     }
 

@@ -28,7 +28,8 @@ mod os;
 pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
 pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
 pub use locks::{
-    LockFile, LockSupport, probe_locks, require_locks, try_exclusive, try_shared, wait_exclusive,
+    LockFile, LockSupport, is_held_exclusively, probe_locks, require_locks, try_exclusive, try_shared,
+    wait_exclusive,
 };
 pub use replace::{
     Replacement, final_target, mode_of, move_durable, open_no_link, overwrite_durable, remove_durable,

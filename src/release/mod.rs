@@ -9,6 +9,7 @@ pub mod digest;
 mod error;
 mod fault;
 pub mod generations;
+pub mod inspect;
 pub mod journal;
 pub mod layout;
 pub mod metadata;
@@ -16,6 +17,8 @@ pub mod pointer;
 pub mod prune;
 pub mod recovery;
 pub mod transaction;
+#[cfg(test)]
+mod transaction_tests;
 pub mod verify;
 
 pub use error::{CODES, ReleaseError};

@@ -95,6 +95,11 @@ pub fn encode(pointer: &Pointer) -> String {
     format!("{MAGIC} {} {}\n{body}\n", body.len(), digest::of_bytes(body.as_bytes()))
 }
 
+/// The copy for people.
+pub fn readable(pointer: &Pointer) -> String {
+    serde_json::to_string_pretty(pointer).map(|text| text + "\n").unwrap_or_default()
+}
+
 /// The pointer in the bytes of a slot, if they are whole.
 pub fn decode(bytes: &[u8]) -> Option<Pointer> {
     let text = std::str::from_utf8(bytes).ok()?;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Outcome, Record, Transcript};
 use super::transaction::{self, InstallLock, content, facts_of, temporary_name};
-use super::{Layout, ReleaseError, fault};
+use super::{Layout, ReleaseError, fault, pointer};
 use crate::context::Clock;
 use crate::platform::{self, Replacement};
 
@@ -46,7 +46,7 @@ pub fn recover(layout: &Layout, clock: Clock, dry_run: bool) -> Result<Recovery,
     match journal::unfinished(layout)? {
         None => {
             transaction::release_ballast(layout);
-            Ok(nothing)
+            Ok(Recovery { changed: renew_copy(layout)?, ..nothing })
         }
         Some(cut) => match cut.commit().map(<[Action]>::to_vec) {
             None => undo_unfinished(layout, clock),
@@ -264,6 +264,20 @@ fn plan(layout: &Layout, cut: &Transcript) -> Result<Recovery, ReleaseError> {
         }
     }
     Ok(report)
+}
+
+/// Writes the readable copy of the pointer anew if it says something else. Whether it did.
+fn renew_copy(layout: &Layout) -> Result<bool, ReleaseError> {
+    let Some((_, current)) = pointer::read(layout)? else { return Ok(false) };
+    let text = pointer::readable(&current);
+    let name = temporary_name("recover");
+    let _ = std::fs::remove_file(layout.root().join(&name));
+    if content(&layout.pointer_copy())?.as_deref() == Some(text.as_bytes()) {
+        return Ok(false);
+    }
+    let how = Replacement { temporary: name, mode_if_new: 0o644 };
+    platform::replace_durable(&layout.pointer_copy(), text.as_bytes(), &how)?;
+    Ok(true)
 }
 
 /// Removes the temporary files that a killed transaction left, each by its exact name.
