@@ -5,6 +5,7 @@
 //! - [`mock_model`]: a scripted model server on loopback;
 //! - [`real`]: the real CLIs, pointed at that server, as workers and as hosts;
 //! - [`worker`]: a real CLI as a worker, and what each worker has to keep to;
+//! - [`release`]: releases, bundles and installations;
 //! - [`process`]: running programs under a deadline, finding processes that should be gone.
 //!
 //! ```ignore
@@ -42,6 +43,7 @@ pub mod host;
 pub mod mock_model;
 pub mod process;
 pub mod real;
+pub mod release;
 pub mod worker;
 pub mod world;
 
@@ -55,5 +57,6 @@ pub mod prelude {
     pub use super::mock_model::{Api, MockModel, Script, Usage, attempts, reply, reply_with};
     pub use super::process::{self, DEADLINE, Finished, Running, Signal};
     pub use super::real;
+    pub use super::release::{Release, ReleaseWorld};
     pub use super::world::{BRIDGE, World};
 }
