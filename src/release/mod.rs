@@ -11,8 +11,10 @@ mod fault;
 pub mod generations;
 pub mod journal;
 pub mod layout;
+pub mod mcp_client;
 pub mod metadata;
 pub mod pointer;
+pub mod probe;
 pub mod recovery;
 pub mod transaction;
 pub mod verify;
@@ -24,5 +26,5 @@ use crate::error::CodeDoc;
 
 /// Every code of this room and of the rooms in it.
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
-    [CODES].into_iter().flatten().copied()
+    [CODES, probe::CODES].into_iter().flatten().copied()
 }
