@@ -11,6 +11,7 @@ use std::time::Duration;
 mod command_line;
 mod depth;
 mod detach;
+mod dialogue;
 mod environment;
 mod error;
 mod resolve;
@@ -29,6 +30,7 @@ mod os;
 pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
 pub use depth::{DEPTH_VAR, current_depth};
 pub use detach::detach_from_host;
+pub use dialogue::{Dialogue, DialogueLimits, Farewell, Heard};
 pub use environment::{
     STAND_IN_SCRIPT_VAR, absent_network_variables, denied_extra_env, network_variables, worker_environment,
 };

@@ -26,18 +26,18 @@ pub const TURN_VAR: &str = "AGENT_BRIDGE_TURN_ID";
 /// How often `on_tick` is called; the promise is 50 ms.
 const TICK: Duration = Duration::from_millis(40);
 /// How often the members of the tree are noted down.
-const OBSERVE: Duration = Duration::from_secs(1);
+pub(super) const OBSERVE: Duration = Duration::from_secs(1);
 /// How long a killed root may take to go.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long the rest of the tree is chased.
-const END_WAIT: Duration = Duration::from_secs(5);
+pub(super) const END_WAIT: Duration = Duration::from_secs(5);
 /// After the tree is gone its streams end at once, unless somebody outside holds them.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Read size, and with it the memory of the channel: 32 × 64 KiB.
 const CHUNK: usize = 64 * 1024;
 /// Longest line of standard error that is shown to the caller.
 const MAX_ERROR_LINE: usize = 64 * 1024;
-const QUEUED_CHUNKS: usize = 32;
+pub(super) const QUEUED_CHUNKS: usize = 32;
 
 /// Where a run's output goes, and who is told. All callbacks run on the calling thread.
 pub struct RunIo<'a> {
@@ -130,8 +130,10 @@ pub fn capture(program: &Program, timeout: Duration, max_bytes: usize) -> Result
     Ok(Captured { report, stdout: String::from_utf8_lossy(&stdout).into_owned() })
 }
 
-enum Event {
+pub(super) enum Event {
+    /// Bytes of standard output.
     Stdout(Vec<u8>),
+    /// Bytes of standard error.
     Stderr(Vec<u8>),
     /// One stream ended.
     StreamEnd,
@@ -453,7 +455,7 @@ impl<'a> Run<'a> {
 }
 
 /// Windows codes have 32 bits without a sign (`0xC0000005`); std shows them with one.
-fn exit_code(code: i32) -> i64 {
+pub(super) fn exit_code(code: i32) -> i64 {
     if cfg!(windows) { i64::from(code.cast_unsigned()) } else { i64::from(code) }
 }
 
@@ -504,7 +506,7 @@ fn connect(
     Ok(streams)
 }
 
-fn read_stream(
+pub(super) fn read_stream(
     name: &str,
     mut stream: Stream,
     event: fn(Vec<u8>) -> Event,

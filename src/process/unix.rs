@@ -363,6 +363,52 @@ fn own_session(command: &mut Command) {
     }
 }
 
+/// Gives a program a network of its own with nothing in it, if the system lets us; else it starts with ours.
+#[cfg(target_os = "linux")]
+pub(super) fn leave_network(command: &mut Command) {
+    use rustix::thread::UnshareFlags;
+    // Formatted here: between fork and exec nothing may allocate.
+    let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
+    let users = map(rustix::process::geteuid().as_raw());
+    let groups = map(rustix::process::getegid().as_raw());
+    // SAFETY: between fork and exec only system calls are made; none allocates or locks. No other thread is in
+    // the new process, so nobody is surprised by another network or another view of the users.
+    unsafe {
+        command.pre_exec(move || {
+            if rustix::thread::unshare_unsafe(UnshareFlags::NEWNET).is_ok() {
+                return Ok(());
+            }
+            if rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET).is_err() {
+                return Ok(());
+            }
+            // Without these the program would not know itself as the owner of its files.
+            let write = |path: &std::ffi::CStr, text: &[u8]| {
+                let file = rustix::fs::open(path, rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())?;
+                rustix::io::write(&file, text)
+            };
+            write(c"/proc/self/setgroups", b"deny")?;
+            write(c"/proc/self/uid_map", &users)?;
+            write(c"/proc/self/gid_map", &groups)?;
+            Ok(())
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn leave_network(_command: &mut Command) {}
+
+/// Whether a process is in another network than this one, for certain.
+#[cfg(target_os = "linux")]
+pub(super) fn has_other_network(pid: u32) -> bool {
+    let network = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    matches!((network("self"), network(&pid.to_string())), (Some(ours), Some(its)) if ours != its)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn has_other_network(_pid: u32) -> bool {
+    false
+}
+
 /// While at least one run is active, orphans of the trees come to this process.
 struct Subreaper;
 

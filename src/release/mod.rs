@@ -12,9 +12,11 @@ pub mod generations;
 pub mod inspect;
 pub mod journal;
 pub mod layout;
+pub mod mcp_client;
 pub mod metadata;
 pub mod pointer;
 pub mod prune;
+pub mod probe;
 pub mod recovery;
 pub mod transaction;
 #[cfg(test)]
@@ -28,5 +30,5 @@ use crate::error::CodeDoc;
 
 /// Every code of this room and of the rooms in it.
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
-    [CODES].into_iter().flatten().copied()
+    [CODES, probe::CODES].into_iter().flatten().copied()
 }
