@@ -28,9 +28,26 @@ impl ProcessIdentity {
     }
 }
 
+/// The process that started another one, as far as it is still there.
+pub fn parent_of(pid: u32) -> Option<u32> {
+    processes::find(pid).map(|process| process.parent).filter(|parent| *parent != 0)
+}
+
 /// Whether that very process still runs. A process that ended and waits to be reaped does not.
 pub fn is_alive(identity: &ProcessIdentity) -> bool {
     ProcessIdentity::of(identity.pid).is_some_and(|now| now.started == identity.started)
+}
+
+/// Which start of the machine this is, where a process's start time is counted from that (Linux). Elsewhere a
+/// start time is a time of day, which no other start of the machine repeats.
+pub fn boot_id() -> Option<String> {
+    os::boot_id()
+}
+
+/// The process namespace that ids are counted in, where there are such (Linux). Ids of another one mean nothing
+/// here.
+pub fn process_namespace() -> Option<u64> {
+    os::process_namespace()
 }
 
 /// Calls `on_gone` on a thread of its own once the parent of this process ends. `false` if there is

@@ -22,6 +22,34 @@ impl LockFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Lets the lock live on in the program that replaces this one in the same process. Gives the number under
+    /// which that program finds it; none where a program cannot replace itself (Windows).
+    pub fn keep_across_exec(&self) -> io::Result<Option<u32>> {
+        os::keep_across_exec(&self.file)
+    }
+
+    /// Takes over a shared lock that the program before this one in the same process held on `path`. None if
+    /// the number is not that. From then on programs that this process starts do not inherit it.
+    ///
+    /// To be called before the process opens files of its own.
+    pub fn adopt_shared(path: &Path, number: u32) -> Option<Self> {
+        let file = os::adopt(number, path)?;
+        // The lock belongs to the open file; asking again for what it has changes nothing.
+        file.try_lock_shared().ok()?;
+        Some(Self { file, path: path.to_path_buf() })
+    }
+}
+
+/// What a look at a lock found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockState {
+    /// Nobody has it.
+    Free,
+    /// Somebody has it, alone or together with others.
+    Held,
+    /// Somebody has it for himself alone.
+    HeldAlone,
 }
 
 impl Drop for LockFile {
@@ -81,6 +109,34 @@ pub fn is_held_exclusively(path: &Path) -> Option<bool> {
         Err(TryLockError::WouldBlock) => Some(true),
         Err(TryLockError::Error(_)) => None,
     }
+}
+
+/// Whether somebody has the lock of a file, which is neither made nor written. Takes the lock for a moment, so
+/// who wants it must be ready to ask twice.
+pub fn look_at_lock(path: &Path) -> Result<LockState, PlatformError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockState::Free),
+        Err(source) => return Err(PlatformError::LockFailed { path: path.to_path_buf(), source }),
+    };
+    let refused = |lock: Result<(), TryLockError>| match lock {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(lock_error(path, source)),
+    };
+    if refused(file.try_lock_shared())? {
+        return Ok(LockState::HeldAlone);
+    }
+    let _ = file.unlock();
+    let held = refused(file.try_lock())?;
+    let _ = file.unlock();
+    Ok(if held { LockState::Held } else { LockState::Free })
+}
+
+/// The processes that hold the lock of a file, where the system keeps a list (Linux). A process outside this
+/// one's process namespace is not in it.
+pub fn lock_owners(path: &Path) -> Option<Vec<u32>> {
+    os::lock_owners(path)
 }
 
 /// Finds out whether locks in this folder keep a second holder out (they do not on some network and
@@ -198,6 +254,34 @@ mod tests {
             drop(held);
             assert!(waiter.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_look_tells_who_holds_a_lock_and_makes_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert_eq!(look_at_lock(&path).unwrap(), LockState::Free);
+        assert!(!path.exists());
+        let held = try_shared(&path).unwrap().unwrap();
+        assert_eq!(look_at_lock(&path).unwrap(), LockState::Held);
+        if let Some(owners) = lock_owners(&path) {
+            assert_eq!(owners, [std::process::id()]);
+        }
+        drop(held);
+        assert_eq!(look_at_lock(&path).unwrap(), LockState::Free);
+        let held = try_exclusive(&path).unwrap().unwrap();
+        assert_eq!(look_at_lock(&path).unwrap(), LockState::HeldAlone);
+        drop(held);
+    }
+
+    #[test]
+    fn a_number_that_is_not_the_lock_is_not_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let _held = try_shared(&path).unwrap().unwrap();
+        for number in [0, 1, 2, 100_000, u32::MAX] {
+            assert!(LockFile::adopt_shared(&path, number).is_none(), "{number}");
+        }
     }
 
     #[cfg(unix)]

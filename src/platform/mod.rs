@@ -15,6 +15,7 @@ mod locks;
 pub mod private;
 #[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
 pub(crate) mod processes;
+mod programs;
 mod replace;
 mod termination;
 
@@ -26,11 +27,15 @@ mod os;
 mod os;
 
 pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
-pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
-pub use locks::{
-    LockFile, LockSupport, is_held_exclusively, probe_locks, require_locks, try_exclusive, try_shared,
-    wait_exclusive,
+pub use identity::{
+    ProcessIdentity, boot_id, is_alive, is_network_filesystem, parent_of, process_namespace,
+    spawn_parent_watch,
 };
+pub use locks::{
+    LockFile, LockState, LockSupport, is_held_exclusively, lock_owners, look_at_lock, probe_locks,
+    require_locks, try_exclusive, try_shared, wait_exclusive,
+};
+pub use programs::{FileId, RunningProgram, file_id, limits_of_sight, running_program, running_programs};
 pub use replace::{
     Replacement, final_target, mode_of, move_durable, open_no_link, overwrite_durable, remove_durable,
     replace_durable, seal_tree,

@@ -27,7 +27,8 @@ pub fn create(path: &Path) -> io::Result<File> {
     owners_only().create(true).truncate(true).open(path)
 }
 
-fn owners_only() -> OpenOptions {
+/// To write a file that, if it is new, only its owner can read.
+pub fn owners_only() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true);
     #[cfg(unix)]

@@ -38,6 +38,12 @@ pub(crate) fn all() -> Vec<Process> {
     table::all()
 }
 
+/// Whether it is a part of the kernel that only looks like a process.
+#[cfg(target_os = "linux")]
+pub(super) fn is_kernel_thread(pid: u32) -> bool {
+    table::is_kernel_thread(pid)
+}
+
 /// The children of a process, if the system can tell without a walk over the whole table.
 pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
     table::children(pid)

@@ -18,6 +18,15 @@ pub(super) fn all() -> Vec<Process> {
     pids().filter_map(find).collect()
 }
 
+/// Bit 21 of the flags marks the kernel's own threads.
+pub(super) fn is_kernel_thread(pid: u32) -> bool {
+    let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { return false };
+    let Some(name_end) = stat.iter().rposition(|byte| *byte == b')') else { return false };
+    let text = String::from_utf8_lossy(&stat[name_end + 1..]);
+    let flags = text.split_ascii_whitespace().nth(6).and_then(|field| field.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & 0x0020_0000 != 0)
+}
+
 pub(super) fn children(pid: u32) -> Option<Vec<u32>> {
     let mut found = Vec::new();
     // A child belongs to the thread that started it, so every thread is asked.

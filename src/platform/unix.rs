@@ -125,6 +125,81 @@ pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     }
 }
 
+pub(super) fn keep_across_exec(file: &File) -> io::Result<Option<u32>> {
+    use std::os::fd::AsRawFd as _;
+    rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
+    Ok(u32::try_from(file.as_raw_fd()).ok())
+}
+
+/// The open file of that number, if it is the file at `path`. From then on it is not inherited.
+pub(super) fn adopt(number: u32, path: &Path) -> Option<File> {
+    use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
+    let number = i32::try_from(number).ok().filter(|number| *number > 2)?;
+    // SAFETY: a number that is not open makes the calls on it fail, and nothing else is done with it then.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    let open = rustix::fs::fstat(borrowed).ok()?;
+    let named = rustix::fs::stat(path).ok()?;
+    if (open.st_dev, open.st_ino) != (named.st_dev, named.st_ino) {
+        return None;
+    }
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
+    // SAFETY: it is open, it was handed to this process under this number, and nothing else here knows it.
+    Some(File::from(unsafe { OwnedFd::from_raw_fd(number) }))
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn lock_owners(path: &Path) -> Option<Vec<u32>> {
+    let found = fs::metadata(path).ok()?;
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    let device = format!("{:02x}:{:02x}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    Some(owners_in(&table, &device, found.ino()))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn lock_owners(_path: &Path) -> Option<Vec<u32>> {
+    None
+}
+
+/// See proc_locks(5). Some file systems show another device there than stat(2) does; then the inode has to do.
+#[cfg(target_os = "linux")]
+fn owners_in(table: &str, device: &str, inode: u64) -> Vec<u32> {
+    let rows = table.lines().filter_map(|line| {
+        // Of those who wait there is a line too, with an arrow.
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, file, ..] = fields.as_slice() else { return None };
+        let (on, number) = file.rsplit_once(':')?;
+        (number.parse::<u64>().ok()? == inode)
+            .then_some((on, pid.parse::<u32>().ok().filter(|pid| *pid > 0)?))
+    });
+    let rows: Vec<(&str, u32)> = rows.collect();
+    let exact = rows.iter().any(|(on, _)| *on == device);
+    let mut owners: Vec<u32> =
+        rows.iter().filter(|(on, _)| !exact || *on == device).map(|(_, pid)| *pid).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    owners
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn boot_id() -> Option<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn process_namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").ok().map(|found| found.ino())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn boot_id() -> Option<String> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn process_namespace() -> Option<u64> {
+    None
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(super) fn group_and_session(pid: u32) -> (u32, u32) {
     let Some(id) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return (0, 0) };

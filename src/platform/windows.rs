@@ -126,6 +126,27 @@ pub(super) fn is_still_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
+/// A program cannot replace itself here: it starts another one and stays.
+pub(super) fn keep_across_exec(_file: &File) -> io::Result<Option<u32>> {
+    Ok(None)
+}
+
+pub(super) fn adopt(_number: u32, _path: &Path) -> Option<File> {
+    None
+}
+
+pub(super) fn lock_owners(_path: &Path) -> Option<Vec<u32>> {
+    None
+}
+
+pub(super) fn boot_id() -> Option<String> {
+    None
+}
+
+pub(super) fn process_namespace() -> Option<u64> {
+    None
+}
+
 pub(super) fn group_and_session(_pid: u32) -> (u32, u32) {
     (0, 0)
 }

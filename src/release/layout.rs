@@ -295,6 +295,14 @@ impl Layout {
         self.root.join("trial").join(format!("{generation:06}"))
     }
 
+    /// Makes the folders of the locks, if they are missing: somebody who tidied up must not stop every start.
+    pub fn create_locks(&self) -> Result<(), ReleaseError> {
+        for folder in ["locks", "leases", "holders"] {
+            crate::platform::create_private_dir(&self.root.join(folder))?;
+        }
+        Ok(())
+    }
+
     /// Makes the folders of an installation that are missing, for the owner alone.
     pub fn create(&self) -> Result<(), ReleaseError> {
         let folders = [

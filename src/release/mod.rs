@@ -7,28 +7,36 @@
 pub mod clients;
 pub mod digest;
 mod error;
+pub mod fallback;
 mod fault;
 pub mod generations;
+pub mod holders;
 pub mod inspect;
 pub mod journal;
 pub mod layout;
+pub mod lease;
 pub mod mcp_client;
 pub mod metadata;
 pub mod pointer;
-pub mod prune;
 pub mod probe;
+pub mod processes;
+pub mod prune;
+pub mod readiness;
 pub mod recovery;
+mod start_error;
 pub mod transaction;
 #[cfg(test)]
 mod transaction_tests;
+pub mod trial;
 pub mod verify;
 
 pub use error::{CODES, ReleaseError};
 pub use layout::{Layout, Place, ReleaseId};
+pub use start_error::StartError;
 
 use crate::error::CodeDoc;
 
 /// Every code of this room and of the rooms in it.
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
-    [CODES, probe::CODES].into_iter().flatten().copied()
+    [CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
 }
