@@ -9,6 +9,7 @@ pub mod digest;
 mod error;
 mod fault;
 pub mod generations;
+pub mod identity;
 pub mod journal;
 pub mod layout;
 pub mod metadata;
