@@ -12,6 +12,7 @@ mod fault;
 pub mod generations;
 pub mod holders;
 pub mod inspect;
+pub mod identity;
 pub mod journal;
 pub mod layout;
 pub mod lease;
