@@ -5,6 +5,8 @@
 
 mod completions;
 pub mod config;
+mod confirm;
+mod cutover;
 mod delegate;
 mod demo;
 mod doctor;
@@ -72,6 +74,8 @@ enum Command {
     /// Write, check and explain the config file.
     #[command(subcommand)]
     Config(config::Command),
+    Cutover(cutover::CutoverArgs),
+    Rollback(cutover::RollbackArgs),
     Recover(recover::Args),
     Inspect(inspect::Args),
     History(history::Args),
@@ -144,6 +148,8 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
+        Command::Cutover(args) => cutover::run_cutover(context, args, output).map(|exit| exit as u8),
+        Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),

@@ -1,11 +1,15 @@
 //! `agent-bridge recover`
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
-use crate::release::{Layout, recovery};
+use crate::release::{Layout, lease, recovery};
+
+/// How long another one who has the gate closed is waited for.
+const WAIT_FOR_GATE: Duration = Duration::from_secs(5);
 
 /// Finish or undo a command that was cut off in the middle.
 ///
@@ -27,7 +31,10 @@ pub struct Args {
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
     let layout = Layout::select(context, args.root.as_deref())?;
-    let report = recovery::recover(&layout, context.clock, args.dry_run)?;
+    let report = match args.dry_run {
+        true => recovery::recover(&layout, context.clock, true)?,
+        false => lease::recover(&layout, context.clock, WAIT_FOR_GATE)?,
+    };
     if args.json {
         output.document("recovery", &report);
         return Ok(Exit::Ok);

@@ -5,15 +5,17 @@
 //! the commit record recovery always undoes; after it recovery always completes.
 
 pub mod clients;
+pub mod cutover;
 pub mod digest;
 mod error;
 pub mod fallback;
 mod fault;
 pub mod generations;
 pub mod holders;
-pub mod inspect;
 pub mod identity;
+pub mod inspect;
 pub mod journal;
+pub mod launcher;
 pub mod layout;
 pub mod lease;
 pub mod mcp_client;
@@ -24,6 +26,7 @@ pub mod processes;
 pub mod prune;
 pub mod readiness;
 pub mod recovery;
+pub mod rollback;
 mod start_error;
 pub mod transaction;
 #[cfg(test)]
