@@ -13,7 +13,9 @@ use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::TokioChildProcess;
 use serde_json::{Map, Value, json};
 
-use super::output::{Output, duration, one_line};
+use super::demo_release;
+use super::output::{Output, duration};
+use super::story::{Story, millis};
 use crate::agents::mock_program;
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
@@ -31,9 +33,13 @@ crate::codes! {
 /// See the main job done in a throwaway folder: delegate, continue, write, hand off, page, cancel.
 ///
 /// Needs no account: scripted agents play the workers. With --agent the first worker is the real one, and its
-/// provider is called.
+/// provider is called. With --release it shows the life of a release instead: install, canary, cutover, a crash in the
+/// middle of one, recovery, rollback.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Show how a release is installed, proven, switched to and back, in a throwaway installation.
+    #[arg(long, conflicts_with = "agent")]
+    release: bool,
     /// Use this real agent as the first worker: codex or claude.
     #[arg(long, value_parser = ["codex", "claude"])]
     agent: Option<String>,
@@ -42,19 +48,22 @@ pub struct Args {
     dir: Option<PathBuf>,
     /// Remove the folder afterwards.
     #[arg(long)]
-    clean: bool,
+    pub(super) clean: bool,
     /// Print one JSON document instead of the story.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Lines of the long answer.
 const LONG_LINES: usize = 2_000;
 
 pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
+    if args.release {
+        return demo_release::run(context, &args, output);
+    }
     let began = Instant::now();
     let stage = Stage::set(context, &args)?;
-    let mut story = Story { output, json: args.json, steps: Vec::new() };
+    let mut story = Story::new(output, args.json);
     story.heading(&format!("The demo works in {}", stage.dir.display()));
     let result = super::event_loop()?.block_on(play(context, &stage, &mut story));
     let steps = std::mem::take(&mut story.steps);
@@ -82,7 +91,7 @@ pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
 }
 
 /// How to start this program from here: by its name only if that finds this very program.
-fn name_to_type(context: &Context) -> String {
+pub(super) fn name_to_type(context: &Context) -> String {
     let name = format!("agent-bridge{}", std::env::consts::EXE_SUFFIX);
     let path = context.var("PATH").map(std::ffi::OsStr::to_owned).unwrap_or_default();
     let first = std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|path| path.is_file());
@@ -91,6 +100,22 @@ fn name_to_type(context: &Context) -> String {
         real(&first).is_some_and(|found| real(&context.exe) == Some(found))
     });
     if same { "agent-bridge".to_owned() } else { context.exe.display().to_string() }
+}
+
+/// Makes the new folder in which everything happens.
+pub(super) fn throwaway_folder(context: &Context, args: &Args) -> Result<PathBuf> {
+    let dir = match &args.dir {
+        Some(dir) => context.cwd.join(dir),
+        None => {
+            let random = uuid::Uuid::new_v4().simple().to_string();
+            std::env::temp_dir().join(format!("agent-bridge-demo-{}", random.get(..8).unwrap_or(&random)))
+        }
+    };
+    let failed = |what: &str, error: std::io::Error| {
+        Error::new(&DEMO_FAILED, format!("{what} {}: {error}", dir.display()))
+    };
+    std::fs::create_dir(&dir).map_err(|error| failed("cannot make", error))?;
+    crate::config::canonical(&dir).map_err(|error| failed("cannot open", error))
 }
 
 /// The throwaway folder.
@@ -106,18 +131,10 @@ struct Stage {
 
 impl Stage {
     fn set(context: &Context, args: &Args) -> Result<Self> {
-        let dir = match &args.dir {
-            Some(dir) => context.cwd.join(dir),
-            None => {
-                let random = uuid::Uuid::new_v4().simple().to_string();
-                std::env::temp_dir().join(format!("agent-bridge-demo-{}", random.get(..8).unwrap_or(&random)))
-            }
-        };
+        let dir = throwaway_folder(context, args)?;
         let failed = |what: &str, error: std::io::Error| {
             Error::new(&DEMO_FAILED, format!("{what} {}: {error}", dir.display()))
         };
-        std::fs::create_dir(&dir).map_err(|error| failed("cannot make", error))?;
-        let dir = crate::config::canonical(&dir).map_err(|error| failed("cannot open", error))?;
         let (repo, state, config) = (dir.join("repo"), dir.join("state"), dir.join("config.json"));
         std::fs::create_dir(&repo).map_err(|error| failed("cannot write to", error))?;
         let write = |path: &Path, text: &str| {
@@ -174,37 +191,7 @@ fn script_of_the_agents() -> Value {
     })
 }
 
-/// Prints what happens, step by step.
-struct Story<'a> {
-    output: &'a mut Output,
-    json: bool,
-    steps: Vec<Value>,
-}
-
-impl Story<'_> {
-    fn heading(&mut self, text: &str) {
-        if !self.json {
-            self.output.line(text);
-        }
-    }
-
-    fn step(&mut self, title: &str, began: Instant, found: &str) {
-        let took = millis(began);
-        let number = self.steps.len() + 1;
-        self.steps.push(json!({ "step": title, "found": found, "durationMs": took }));
-        if !self.json {
-            let line = format!("{number:>2}. {title:<34} {:>8}  {}", duration(took), one_line(found, 110));
-            self.output.wrapped(&line, 49);
-            let _ = std::io::Write::flush(&mut self.output.out);
-        }
-    }
-}
-
-fn millis(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-fn failure(step: &str, why: impl std::fmt::Display) -> Error {
+pub(super) fn failure(step: &str, why: impl std::fmt::Display) -> Error {
     Error::new(&DEMO_FAILED, format!("{step}: {why}"))
 }
 

@@ -9,6 +9,7 @@ mod confirm;
 mod cutover;
 mod delegate;
 mod demo;
+mod demo_release;
 mod doctor;
 mod explain;
 mod history;
@@ -19,6 +20,7 @@ mod prune;
 mod recover;
 mod serve;
 mod sessions;
+mod story;
 mod turn_text;
 mod turns;
 
