@@ -13,6 +13,8 @@ pub mod generations;
 pub mod holders;
 pub mod inspect;
 pub mod journal;
+pub mod launcher;
+pub mod launcher_file;
 pub mod layout;
 pub mod lease;
 pub mod mcp_client;
