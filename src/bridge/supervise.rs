@@ -28,8 +28,9 @@ const ACTIVITY_SPACING: Duration = Duration::from_millis(500);
 /// Longest event line.
 const MAX_LINE: usize = 16 << 20;
 
-/// Reads a [`RunSpec`] from standard input, runs it, and reports on standard output.
-pub fn main(context: &Context) -> Result<()> {
+/// Reads a [`RunSpec`] from standard input, runs it, and reports on standard output. `hold` is asked for the right
+/// to run, which is kept to the end; if it refuses, the turn is refused.
+pub fn main<T>(context: &Context, hold: impl FnOnce() -> Result<T>) -> Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|e| BridgeError::Supervisor(e.to_string()))?;
     let spec: RunSpec =
@@ -37,7 +38,12 @@ pub fn main(context: &Context) -> Result<()> {
     process::claim_all_children();
     let front_door_gone = watch_standard_input();
     let mut events = Events;
-    match supervise(context, &spec, &front_door_gone, &mut events) {
+    let supervised = hold().and_then(|held| {
+        supervise(context, &spec, &front_door_gone, &mut events)?;
+        drop(held);
+        Ok(())
+    });
+    match supervised {
         Ok(()) => Ok(()),
         Err(error) => {
             events.send(&RunEvent::Refused { error: error.to_json() });

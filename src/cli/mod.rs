@@ -14,9 +14,11 @@ mod doctor;
 mod explain;
 mod history;
 mod inspect;
+mod launcher;
 mod man;
 mod output;
 mod prune;
+mod readiness;
 mod recover;
 mod serve;
 mod sessions;
@@ -35,6 +37,8 @@ use crate::bridge::{Bridge, catalogue, supervise};
 use crate::config as configuration;
 use crate::context::Context;
 use crate::error::{CodeDoc, Exit, Result};
+use crate::release::launcher::Next;
+use crate::release::{self, lease};
 use output::Output;
 
 const VERSION: &str = concat!(
@@ -78,6 +82,7 @@ enum Command {
     Config(config::Command),
     Cutover(cutover::CutoverArgs),
     Rollback(cutover::RollbackArgs),
+    Readiness(readiness::Args),
     Recover(recover::Args),
     Inspect(inspect::Args),
     History(history::Args),
@@ -86,6 +91,8 @@ enum Command {
     Explain(explain::Args),
     Completions(completions::Args),
     Man(man::Args),
+    #[command(hide = true)]
+    LauncherReplace(launcher::Args),
     /// Supervise one turn (started by this program).
     #[command(hide = true)]
     RunTurn,
@@ -112,6 +119,10 @@ fn stand_in_arguments(context: &Context) -> Option<Vec<std::ffi::OsString>> {
 pub fn run(context: Context) -> u8 {
     if let Some(args) = stand_in_arguments(&context) {
         return u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8);
+    }
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Next::Ended(code) = release::launcher::main(&context, &args) {
+        return code;
     }
     let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -152,6 +163,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::Cutover(args) => cutover::run_cutover(context, args, output).map(|exit| exit as u8),
         Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
+        Command::Readiness(args) => readiness::run(context, &args, output).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
@@ -160,7 +172,10 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
         Command::Completions(args) => completions::run(&args, &Cli::command(), output).map(|exit| exit as u8),
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),
-        Command::RunTurn => supervise::main(context).map(|()| Exit::Ok as u8),
+        Command::LauncherReplace(args) => launcher::run(context, &args, output).map(|exit| exit as u8),
+        Command::RunTurn => {
+            supervise::main(context, || lease::hold(context, lease::Holding::Turn)).map(|()| Exit::Ok as u8)
+        }
         Command::MockAgent { args } => {
             Ok(u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))
         }
@@ -170,7 +185,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
 /// Every documented code, of the parts and of the commands.
 fn all_codes() -> impl Iterator<Item = &'static CodeDoc> {
     catalogue::all()
-        .chain(crate::release::codes())
+        .chain(release::codes())
         .chain([config::CODES, demo::CODES].into_iter().flatten().copied())
 }
 

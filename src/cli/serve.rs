@@ -1,11 +1,13 @@
 //! `agent-bridge serve`
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 
 use crate::bridge::{Bridge, BridgeError};
 use crate::config::{Config, Toolset};
 use crate::context::Context;
 use crate::error::{Exit, Result};
+use crate::release::{launcher, lease};
 
 /// Serve one MCP host on standard input and output.
 ///
@@ -25,6 +27,14 @@ fn parse_group(text: &str) -> Result<Toolset, String> {
 }
 
 pub fn run(context: &Context, mut config: Config, args: Args) -> Result<Exit> {
+    // In an installation: for as long as this runs, nobody takes the release away.
+    let lease = match lease::hold(context, lease::Holding::Serve) {
+        Ok(lease) => lease.map(Arc::new),
+        Err(error) => {
+            launcher::answer_first_request(&error);
+            return Err(error);
+        }
+    };
     if let Some(groups) = args.toolsets {
         config.toolsets = groups;
     }
@@ -48,11 +58,15 @@ pub fn run(context: &Context, mut config: Config, args: Args) -> Result<Exit> {
         );
     }
     let runtime = super::event_loop()?;
+    let introduced = lease.clone().map(|lease| -> crate::mcp::Introduced {
+        Box::new(move |client, version| lease.introduce(client, version))
+    });
     let bridge = Bridge::new(context.clone(), config);
     runtime
-        .block_on(crate::mcp::serve(bridge))
+        .block_on(crate::mcp::serve(bridge, introduced))
         .map_err(|error| BridgeError::Supervisor(format!("standard input or output failed: {error}")))?;
     // Blocking reads of standard input cannot be interrupted, so the loop is not waited for.
     runtime.shutdown_background();
+    drop(lease);
     Ok(Exit::Ok)
 }

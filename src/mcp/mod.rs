@@ -7,6 +7,6 @@ mod server;
 mod tools;
 mod transport;
 
-pub use server::{INSTRUCTIONS, serve};
+pub use server::{INSTRUCTIONS, Introduced, serve};
 pub use tools::turns::turn_text;
 pub use tools::{TOOLS, ToolDefinition, offered, outputs};

@@ -1,12 +1,12 @@
 //! The MCP server: answers the handshake and the tool list at once, runs calls, ends with its host.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::FutureExt as _;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, InitializeRequestParams,
+    InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -32,16 +32,43 @@ read-only unless you pass sandbox workspace-write and the user's config allows i
 the work goes on: call wait_turn with its turn_id, never repeat the task. Long answers are cut in the middle; get_turn_output \
 returns all of it. An answer is another agent's claim: check it before you rely on it.";
 
+/// Called with the name and the version of the client, once it has introduced itself.
+pub type Introduced = Box<dyn Fn(&str, &str) + Send + Sync>;
+
 #[derive(Clone)]
 struct Server {
     bridge: Bridge,
+    /// Taken away by the first introduction.
+    introduced: Arc<Mutex<Option<Introduced>>>,
     /// Read when a host first asks.
     tools: Arc<OnceLock<Vec<Tool>>>,
     calls: Arc<Semaphore>,
     endings: Arc<Semaphore>,
 }
 
+impl Server {
+    /// A client says who it is with the handshake, or, in the revision without one, with every request.
+    fn note_client(&self, client: Option<&Implementation>) {
+        let Some(client) = client else { return };
+        let waiting = self.introduced.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(introduced) = waiting {
+            introduced(&client.name, &client.version);
+        }
+    }
+}
+
 impl ServerHandler for Server {
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let answer = self.negotiate_initialize(&request)?;
+        self.note_client(Some(&request.client_info));
+        Ok(answer)
+    }
+
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         info.server_info = Implementation::new("agent-bridge", env!("CARGO_PKG_VERSION"));
@@ -53,8 +80,9 @@ impl ServerHandler for Server {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        self.note_client(context.client_info().as_ref());
         // One page always, so any cursor is one that we did not make.
         if request.and_then(|page| page.cursor).is_some() {
             return Err(ErrorData::invalid_params("unknown cursor", None));
@@ -68,6 +96,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        self.note_client(context.client_info().as_ref());
         let name = request.name.to_string();
         let offered = tools::offered(&self.bridge.config().toolsets).find(|tool| tool.name == name);
         let Some(tool) = offered else {
@@ -104,8 +133,9 @@ async fn answered(name: &str, handler: impl Future<Output = Result<CallToolResul
     }
 }
 
-/// Serves one host on standard input and output until it is gone.
-pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
+/// Serves one host on standard input and output until it is gone. `introduced` is called once, if the host says
+/// who it is.
+pub async fn serve(bridge: Bridge, introduced: Option<Introduced>) -> std::io::Result<()> {
     let gone = CancellationToken::new();
     transport::end_process_after(gone.clone(), &tokio::runtime::Handle::current());
     let parent_gone = gone.clone();
@@ -119,6 +149,7 @@ pub async fn serve(bridge: Bridge) -> std::io::Result<()> {
 
     let server = Server {
         bridge,
+        introduced: Arc::new(Mutex::new(introduced)),
         tools: Arc::default(),
         calls: Arc::new(Semaphore::new(MAX_CALLS)),
         endings: Arc::new(Semaphore::new(MAX_ENDINGS)),

@@ -11,6 +11,7 @@ use crate::error::{CodeDoc, Coded};
 
 mod durable;
 mod identity;
+mod launch;
 mod locks;
 pub mod private;
 #[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
@@ -31,14 +32,15 @@ pub use identity::{
     ProcessIdentity, boot_id, is_alive, is_network_filesystem, parent_of, process_namespace,
     spawn_parent_watch,
 };
+pub use launch::run_opened;
 pub use locks::{
     LockFile, LockState, LockSupport, is_held_exclusively, lock_owners, look_at_lock, probe_locks,
     require_locks, try_exclusive, try_shared, wait_exclusive,
 };
 pub use programs::{FileId, RunningProgram, file_id, limits_of_sight, running_program, running_programs};
 pub use replace::{
-    Replacement, final_target, mode_of, move_durable, open_no_link, overwrite_durable, remove_durable,
-    replace_durable, seal_tree,
+    Replacement, final_target, mode_of, move_durable, open_no_link, open_to_run, overwrite_durable,
+    remove_durable, replace_durable, seal_tree, sync_file,
 };
 pub use termination::termination;
 

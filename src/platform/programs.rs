@@ -49,7 +49,7 @@ pub fn running_program(pid: u32) -> Option<RunningProgram> {
 
 /// What identifies a file, where the system has such a thing.
 pub fn file_id(path: &std::path::Path) -> Option<FileId> {
-    table::file_id(path)
+    super::os::file_id(path)
 }
 
 /// What this system hides from a look at its processes, in sentences.

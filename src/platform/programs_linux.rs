@@ -7,8 +7,8 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{FileId, RunningProgram};
-use crate::platform::{ProcessIdentity, processes};
+use super::RunningProgram;
+use crate::platform::{ProcessIdentity, file_id, processes};
 
 /// More of a command line than this is not looked at.
 const MAX_ARGUMENTS: u64 = 128 * 1024;
@@ -26,10 +26,6 @@ pub(super) fn all() -> Vec<RunningProgram> {
 
 pub(super) fn find(pid: u32) -> Option<RunningProgram> {
     read(pid, &Own::read())
-}
-
-pub(super) fn file_id(path: &Path) -> Option<FileId> {
-    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 pub(super) fn limits_of_sight() -> Vec<&'static str> {
@@ -71,7 +67,7 @@ fn read(pid: u32, own: &Own) -> Option<RunningProgram> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let link = folder.join("exe");
     let exe = fs::read_link(&link).ok();
-    let file = fs::metadata(&link).ok().map(|found| (found.dev(), found.ino()));
+    let file = file_id(&link);
     let arguments = arguments(&folder);
     // The owner of the folder is no measure: that of a process that may not be traced is the superuser.
     let is_ours = user_of(&folder).map(|(real, effective)| [real, effective].contains(&own.user));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System, UpdateKind};
 
-use super::{FileId, RunningProgram};
+use super::RunningProgram;
 use crate::platform::ProcessIdentity;
 
 pub(super) fn all() -> Vec<RunningProgram> {
@@ -15,10 +15,6 @@ pub(super) fn find(pid: u32) -> Option<RunningProgram> {
     look(ProcessesToUpdate::Some(&[Pid::from_u32(pid), Pid::from_u32(std::process::id())]))
         .into_iter()
         .find(|program| program.process.pid == pid)
-}
-
-pub(super) fn file_id(_path: &Path) -> Option<FileId> {
-    None
 }
 
 pub(super) fn limits_of_sight() -> Vec<&'static str> {

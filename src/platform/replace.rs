@@ -169,6 +169,25 @@ pub fn open_no_link(path: &Path) -> io::Result<File> {
     os::open_no_link(path)
 }
 
+/// Opens a program for reading that must not be a link and, where the system can promise it, does not change as
+/// long as it is open.
+pub fn open_to_run(path: &Path) -> io::Result<File> {
+    os::open_to_run(path)
+}
+
+/// Makes a file that is in place, and its name, survive a power cut.
+pub fn sync_file(path: &Path) -> Result<(), PlatformError> {
+    let failed = |source| PlatformError::NotConfirmed { path: path.to_path_buf(), source };
+    // To sync it Windows wants the right to write.
+    OpenOptions::new()
+        .read(true)
+        .append(cfg!(windows))
+        .open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(failed)?;
+    super::sync_dir(&folder_of(path)?)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -125,6 +125,14 @@ pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     }
 }
 
+pub(super) fn file_id(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+pub(super) fn open_to_run(path: &Path) -> io::Result<File> {
+    open_no_link(path)
+}
+
 pub(super) fn keep_across_exec(file: &File) -> io::Result<Option<u32>> {
     use std::os::fd::AsRawFd as _;
     rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;

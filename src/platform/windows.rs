@@ -9,7 +9,7 @@ use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED,
     ERROR_SHARING_VIOLATION, ERROR_USER_MAPPED_FILE,
 };
-use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_OPEN_REPARSE_POINT, ReplaceFileW};
+use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, ReplaceFileW};
 use windows_sys::Win32::System::Threading::{
     INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
 };
@@ -124,6 +124,24 @@ fn is_one_of(error: &io::Error, codes: &[u32]) -> bool {
 /// deletion, but nothing in this project removes lock files.
 pub(super) fn is_still_at(_file: &File, path: &Path) -> bool {
     path.exists()
+}
+
+pub(super) fn file_id(_path: &Path) -> Option<(u64, u64)> {
+    None
+}
+
+/// As long as it is open, nobody writes to the file or takes its name away.
+pub(super) fn open_to_run(path: &Path) -> io::Result<File> {
+    use std::os::windows::fs::OpenOptionsExt as _;
+    let file = OpenOptions::new()
+        .read(true)
+        .share_mode(FILE_SHARE_READ)
+        .custom_flags(FILE_FLAG_OPEN_REPARSE_POINT)
+        .open(path)?;
+    if file.metadata()?.file_type().is_symlink() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a link"));
+    }
+    Ok(file)
 }
 
 /// A program cannot replace itself here: it starts another one and stays.

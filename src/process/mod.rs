@@ -27,6 +27,9 @@ mod os;
 #[path = "windows.rs"]
 mod os;
 
+#[cfg(windows)]
+pub(crate) use os::run_beside;
+
 pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
 pub use depth::{DEPTH_VAR, current_depth};
 pub use detach::detach_from_host;

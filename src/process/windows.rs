@@ -18,9 +18,9 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
 };
 use windows_sys::Win32::System::JobObjects::{
     AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
-    JOBOBJECT_BASIC_PROCESS_ID_LIST, JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectBasicProcessIdList,
-    JobObjectExtendedLimitInformation, QueryInformationJobObject, SetInformationJobObject,
-    TerminateJobObject,
+    JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK, JOBOBJECT_BASIC_PROCESS_ID_LIST,
+    JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectBasicProcessIdList, JobObjectExtendedLimitInformation,
+    QueryInformationJobObject, SetInformationJobObject, TerminateJobObject,
 };
 use windows_sys::Win32::System::Threading::{
     CREATE_NO_WINDOW, CREATE_SUSPENDED, INFINITE, OpenThread, ResumeThread, THREAD_SUSPEND_RESUME,
@@ -145,7 +145,29 @@ pub(super) fn has_other_network(_pid: u32) -> bool {
     false
 }
 
+/// Runs a program on this process's own streams until its end. If this process is ended, so is the program; what
+/// the program starts is not: a supervisor outlives its server to end its worker and to record the turn.
+pub(crate) fn run_beside(mut command: Command) -> io::Result<i32> {
+    let job = create_job_with(JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK)?;
+    command.creation_flags(CREATE_SUSPENDED);
+    let mut child = command.spawn()?;
+    // SAFETY: both handles are open and owned for the length of the call.
+    let begun = check(unsafe { AssignProcessToJobObject(job.as_raw_handle(), child.as_raw_handle()) })
+        .and_then(|()| resume(child.id()));
+    if let Err(error) = begun {
+        // It never ran.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
+    Ok(child.wait()?.code().unwrap_or(1))
+}
+
 fn create_job() -> io::Result<OwnedHandle> {
+    create_job_with(JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
+}
+
+fn create_job_with(flags: u32) -> io::Result<OwnedHandle> {
     // SAFETY: null for default security and no name.
     let handle = unsafe { CreateJobObjectW(ptr::null(), ptr::null()) };
     if handle.is_null() {
@@ -154,7 +176,7 @@ fn create_job() -> io::Result<OwnedHandle> {
     // SAFETY: the handle is open, and nobody else owns it.
     let job = unsafe { OwnedHandle::from_raw_handle(handle) };
     let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
-    limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE;
+    limits.BasicLimitInformation.LimitFlags = flags;
     let size = u32::try_from(size_of_val(&limits)).unwrap_or(0);
     // SAFETY: the structure lives through the call and `size` is its length.
     check(unsafe {

@@ -19,7 +19,7 @@ use super::pointer::{self, LauncherFacts, Pointer, Previous, Trial};
 use super::probe::{self, Match};
 use super::transaction::{self, InstallLock, Interruption, Purpose, Transaction, content};
 use super::verify::{self, Verified};
-use super::{Layout, ReleaseError, ReleaseId, clients, digest, launcher, readiness};
+use super::{Layout, ReleaseError, ReleaseId, clients, digest, launcher_file, readiness};
 use crate::config;
 use crate::context::Context;
 use crate::error::Error;
@@ -144,6 +144,12 @@ impl Prepared {
         })
     }
 
+    /// Whether the launcher is the one that was put there.
+    fn launcher_is_ours(&self, launcher: &[u8]) -> bool {
+        let recorded = self.current.as_ref().map(|(_, pointer)| pointer.launcher.sha256.as_str());
+        recorded == Some(digest::of_bytes(launcher).as_str())
+    }
+
     /// Whether there is nothing to switch.
     fn is_current(&self, request: &Request) -> bool {
         self.current.as_ref().is_some_and(|(_, pointer)| {
@@ -247,7 +253,7 @@ pub fn switch(
     let mut closed = None;
     let mut switched = transaction::run(layout, &lock, context.clock, interruption, purpose, |tx| {
         enter(context, layout, request, tx, &mut closed)?;
-        put_in_place(layout, request, &prepared, tx, &lock)?;
+        put_in_place(context, layout, request, &prepared, tx)?;
         tx.phase("probe", json!({}))?;
         let probed = ask_target(context, layout, &prepared, &token)?;
         let (actions, pointer) = decision(context, layout, request, &prepared, tx)?;
@@ -335,7 +341,16 @@ fn prepare(context: &Context, layout: &Layout, request: &Request) -> Result<Prep
     let launcher_before = content(&layout.launcher())?;
     let protocol = current.as_ref().map_or(LAUNCHER_PROTOCOL, |(_, pointer)| pointer.launcher.protocol);
     let too_old = launcher_before.is_some() && protocol < verified.metadata.min_launcher_protocol;
-    let new_launcher = (launcher_before.is_none() || too_old || request.update_launcher).then(|| {
+    let recorded = current.as_ref().map(|(_, pointer)| pointer.launcher.sha256.as_str());
+    let damaged = match (&launcher_before, recorded) {
+        (Some(bytes), Some(recorded)) => digest::of_bytes(bytes) != recorded,
+        _ => false,
+    };
+    if damaged {
+        warnings.push("the launcher is not the one that was put there; it is replaced".into());
+    }
+    let wanted = launcher_before.is_none() || too_old || damaged || request.update_launcher;
+    let new_launcher = wanted.then(|| {
         layout.release(&verified.id).join(verified.metadata.runtime.split('/').collect::<PathBuf>())
     });
     if let (Some(path), Some(old)) = (&new_launcher, &launcher_before)
@@ -419,20 +434,23 @@ fn enter(
 
 /// Launcher, client files and config, each so that it can be put back.
 fn put_in_place(
+    context: &Context,
     layout: &Layout,
     request: &Request,
     prepared: &Prepared,
     tx: &mut Transaction<'_>,
-    lock: &InstallLock,
 ) -> Result<(), Error> {
     if let Some(program) = &prepared.new_launcher {
         tx.phase("launcher", json!({}))?;
         let wanted = content(program)?.unwrap_or_default();
         match &prepared.launcher_before {
-            None => tx.replace(&layout.launcher(), None, Some(&wanted), 0o755, None)?,
-            Some(old) => tx.replace_by(&layout.launcher(), old, &wanted, || {
-                launcher::replace(layout, lock, program, &digest::of_bytes(&wanted))
-            })?,
+            // One that is what we put there replaces itself: it may be running.
+            Some(old) if prepared.launcher_is_ours(old) => {
+                tx.replace_by(&layout.launcher(), old, &wanted, || {
+                    launcher_file::ask(context, layout, program, &digest::of_bytes(&wanted))
+                })?;
+            }
+            old => tx.replace(&layout.launcher(), old.as_deref(), Some(&wanted), 0o755, None)?,
         }
     }
     if let Some(plan) = &request.clients {
@@ -509,7 +527,8 @@ fn decision(
     let kept = prepared.current.as_ref().map(|(_, pointer)| &pointer.launcher);
     let protocol = match kept {
         Some(kept) if kept.sha256 == launcher_sha256 => kept.protocol,
-        _ => LAUNCHER_PROTOCOL,
+        // Its own program speaks at least what the release needs.
+        _ => metadata.min_launcher_protocol,
     };
     let now = tx.now();
     let previous = prepared.previous();

@@ -64,7 +64,7 @@ impl Lease {
 ///
 /// Refused with RELEASE_MAINTENANCE while the gate is closed.
 pub fn hold(context: &Context, what: Holding) -> Result<Option<Lease>, Error> {
-    let Some((layout, place)) = Layout::of_program(&context.exe) else { return Ok(None) };
+    let Some((layout, place)) = own_place(context) else { return Ok(None) };
     if !layout.is_installation() {
         return Ok(None);
     }
@@ -98,6 +98,15 @@ pub fn hold(context: &Context, what: Holding) -> Result<Option<Lease>, Error> {
         trial: inherited.generation.zip(inherited.start),
         layout,
     }))
+}
+
+/// The installation that this program belongs to, and its role there, also if it was started through a link.
+pub(super) fn own_place(context: &Context) -> Option<(Layout, Place)> {
+    Layout::of_program(&context.exe).or_else(|| {
+        let real =
+            std::fs::read_link(&context.exe).and_then(|_| crate::config::canonical(&context.exe)).ok()?;
+        Layout::of_program(&real)
+    })
 }
 
 /// What the launcher left to this process.

@@ -16,6 +16,7 @@ pub mod identity;
 pub mod inspect;
 pub mod journal;
 pub mod launcher;
+pub mod launcher_file;
 pub mod layout;
 pub mod lease;
 pub mod mcp_client;

@@ -300,7 +300,16 @@ fn sweep(layout: &Layout, cut: &Transcript) {
         }
     }
     folders.insert(layout.backup(&cut.txid));
+    let programs = layout.root().join("bin");
     for folder in folders {
         let _ = std::fs::remove_file(folder.join(&name));
+        // A launcher that was replacing itself leaves names that it chose.
+        if folder == programs {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                if entry.file_name().to_string_lossy().starts_with('.') {
+                    let _ = std::fs::remove_file(entry.path());
+                }
+            }
+        }
     }
 }
