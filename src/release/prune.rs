@@ -9,7 +9,7 @@ use serde_json::json;
 use super::generations::{self, Verdict};
 use super::journal::Action;
 use super::transaction::{self, InstallLock, Interruption, Purpose};
-use super::{Layout, ReleaseError, ReleaseId, pointer};
+use super::{Layout, ReleaseError, ReleaseId, lease, pointer};
 use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
@@ -73,10 +73,11 @@ pub fn prune(
             continue;
         }
         // Who runs from it holds its lease; nobody can take it while this holds it alone.
-        let Some(lease) = platform::try_exclusive(&layout.release_lease(id))? else {
+        let lease = lease::unused_release(layout, id)?;
+        if lease.is_none() {
             report.kept.push(Kept { release_id: id.clone(), why: "something still runs from it".into() });
             continue;
-        };
+        }
         report.removed.push(id.clone());
         if !options.dry_run {
             set_aside(context, layout, &lock, interruption, id)?;

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Layout;
+use super::generations::{self, Verdict};
 use super::pointer::Pointer;
+use super::transaction::Interruption;
 use crate::context::Clock;
 use crate::platform::{self, ProcessIdentity};
 
@@ -104,6 +106,23 @@ pub fn verdict_against(layout: &Layout, pointer: &Pointer, clock: Clock) -> Opti
     }
     (clock.now_ms() >= terms.until_ms)
         .then(|| format!("its time was up with {} of {} handshakes", tally.handshakes, terms.handshakes))
+}
+
+/// Writes down that the generation on trial is good, once its clients have proven it. Where that cannot be written
+/// now the next start does it: the handshakes stay.
+pub(super) fn bless(layout: &Layout, pointer: &Pointer, clock: Clock) {
+    let Some(terms) = &pointer.trial else { return };
+    let shaken = tally(layout, pointer.generation).handshakes;
+    if shaken < terms.handshakes {
+        return;
+    }
+    let unknown = generations::list(layout)
+        .is_ok_and(|all| all.iter().any(|g| g.number == pointer.generation && g.verdict == Verdict::Unknown));
+    if unknown {
+        let because = format!("passed its trial: {shaken} clients shook hands");
+        let number = pointer.generation;
+        let _ = generations::mark(layout, clock, &Interruption::default(), number, Verdict::Good, &because);
+    }
 }
 
 #[cfg(test)]
