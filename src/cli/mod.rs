@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod man;
 mod output;
+mod package;
 mod serve;
 mod sessions;
 mod turn_text;
@@ -69,6 +70,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::Command),
     Demo(demo::Args),
+    Package(package::Args),
     Explain(explain::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -137,6 +139,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
+        Command::Package(args) => package::run(context, &args, Cli::command(), output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
         Command::Completions(args) => completions::run(&args, &Cli::command(), output).map(|exit| exit as u8),
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),

@@ -25,7 +25,7 @@ mod os;
 #[path = "windows.rs"]
 mod os;
 
-pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
+pub use durable::{NewFile, create_durable, create_private_dir, sync_dir, write_durable};
 pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
 pub use locks::{
     LockFile, LockSupport, probe_locks, require_locks, try_exclusive, try_shared, wait_exclusive,

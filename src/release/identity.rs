@@ -78,7 +78,9 @@ impl Identity {
             "the version"
         } else if !self.git_sha.as_ref().is_none_or(whole) {
             "the revision"
-        } else if ![&self.target.os, &self.target.arch, &self.target.triple].into_iter().all(|word| is_word(word))
+        } else if ![&self.target.os, &self.target.arch, &self.target.triple]
+            .into_iter()
+            .all(|word| is_word(word))
         {
             "the target"
         } else if !self.catalogue_sha256.as_deref().is_none_or(is_digest) {
@@ -172,7 +174,9 @@ mod tests {
     #[test]
     fn a_record_is_found_wherever_pieces_are_cut() {
         let record = record();
-        for cut in [0, 1, PIECE - MAX_RECORD, PIECE - record.len(), PIECE - 30, PIECE - 1, PIECE, 3 * PIECE - 7] {
+        for cut in
+            [0, 1, PIECE - MAX_RECORD, PIECE - record.len(), PIECE - 30, PIECE - 1, PIECE, 3 * PIECE - 7]
+        {
             let mut bytes = vec![b'\n'; cut];
             bytes.extend_from_slice(&record);
             bytes.extend(vec![0; PIECE]);
