@@ -29,3 +29,23 @@ pub fn run(args: &Args, command: clap::Command, output: &mut Output) -> Result<E
     }
     Ok(Exit::Ok)
 }
+
+/// Every page, by the name under which it ships. Without revision and target, which differ between machines.
+pub fn all(command: clap::Command) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut command = command.version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    render(&command, &mut pages)?;
+    Ok(pages)
+}
+
+fn render(command: &clap::Command, pages: &mut Vec<(String, Vec<u8>)>) -> std::io::Result<()> {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        render(sub, pages)?;
+    }
+    let man = clap_mangen::Man::new(command.clone());
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    pages.push((format!("man/{}", man.get_filename()), page));
+    Ok(())
+}

@@ -20,6 +20,7 @@ mod output;
 mod prune;
 mod readiness;
 mod recover;
+mod package;
 mod serve;
 mod sessions;
 mod story;
@@ -88,6 +89,7 @@ enum Command {
     History(history::Args),
     Prune(prune::Args),
     Demo(demo::Args),
+    Package(package::Args),
     Explain(explain::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -169,6 +171,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),
+        Command::Package(args) => package::run(context, &args, Cli::command(), output).map(|exit| exit as u8),
         Command::Explain(args) => explain::run(&args, output).map(|exit| exit as u8),
         Command::Completions(args) => completions::run(&args, &Cli::command(), output).map(|exit| exit as u8),
         Command::Man(args) => man::run(&args, Cli::command(), output).map(|exit| exit as u8),

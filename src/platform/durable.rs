@@ -61,6 +61,65 @@ fn staged(
     Ok(temporary)
 }
 
+/// A new file of any size that is written in pieces. Until it is published it lies beside its target under a name of
+/// its own, and dropping it removes it.
+#[derive(Debug)]
+pub struct NewFile {
+    temporary: tempfile::NamedTempFile,
+    target: PathBuf,
+}
+
+impl NewFile {
+    /// Makes it, empty and private, as `.<prefix>*<suffix>`. The folder must exist, and `target` must be free.
+    pub fn create(target: &Path, prefix: &str, suffix: &str) -> Result<Self, PlatformError> {
+        let folder = folder_of(target)?;
+        if std::fs::symlink_metadata(target).is_ok() {
+            return Err(PlatformError::Exists { path: target.to_path_buf() });
+        }
+        let prefix = format!(".{prefix}");
+        let temporary = tempfile::Builder::new()
+            .prefix(&prefix)
+            .suffix(suffix)
+            .tempfile_in(&folder)
+            .map_err(|source| write_error(target, source))?;
+        Ok(Self { temporary, target: target.to_path_buf() })
+    }
+
+    /// To write to.
+    pub fn file(&self) -> &std::fs::File {
+        self.temporary.as_file()
+    }
+
+    /// Where it lies until it is published.
+    pub fn path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// For `map_err`: a write to [`Self::file`] that failed.
+    pub fn failed(&self, source: io::Error) -> PlatformError {
+        write_error(&self.target, source)
+    }
+
+    /// Gives it its permission bits (ignored on Windows) and brings all of it to the disk.
+    pub fn sync(&self, mode: u32) -> Result<(), PlatformError> {
+        os::set_mode(self.file(), mode)
+            .and_then(|()| self.file().sync_all())
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Gives it its name, unless somebody else has taken that: then [`PlatformError::Exists`]. To be called after
+    /// [`Self::sync`].
+    pub fn publish(self) -> Result<(), PlatformError> {
+        let folder = folder_of(&self.target)?;
+        let target = self.target;
+        self.temporary.persist_noclobber(&target).map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => PlatformError::Exists { path: target.clone() },
+            _ => write_error(&target, error.error),
+        })?;
+        os::sync_dir(&folder).map_err(|source| PlatformError::NotConfirmed { path: target, source })
+    }
+}
+
 /// Makes the entries of a folder (new names, removed names) survive a power cut.
 pub fn sync_dir(path: &Path) -> Result<(), PlatformError> {
     os::sync_dir(path).map_err(|source| PlatformError::NotConfirmed { path: path.to_path_buf(), source })
@@ -169,6 +228,28 @@ mod tests {
         assert!(matches!(again, Err(PlatformError::Exists { .. })), "{again:?}");
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_file_written_in_pieces_is_seen_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let make = || {
+            let new = NewFile::create(&path, "new.", ".part").unwrap();
+            new.file().write_all(b"one ").unwrap();
+            new.file().write_all(b"two").unwrap();
+            assert!(!path.exists());
+            new
+        };
+        drop(make());
+        assert_eq!(names(folder.path()), [""; 0], "dropped is gone");
+        let (first, second) = (make(), make());
+        first.sync(0o644).unwrap();
+        first.publish().unwrap();
+        assert!(matches!(second.publish(), Err(PlatformError::Exists { .. })));
+        assert_eq!(fs::read(&path).unwrap(), b"one two");
+        assert_eq!(names(folder.path()), ["new"]);
+        assert!(matches!(NewFile::create(&path, "", ""), Err(PlatformError::Exists { .. })));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub use errors::*;
 pub use finish::CancelRequest;
 pub use ids::{is_id, session_lock_path, start_lock_path};
 pub use rows::{Listed, Skipped};
+pub use schema::current_version as schema_version;
 pub use search::{Hit, HitField};
 pub use turns::{TurnFilter, TurnPage};
 

@@ -171,7 +171,7 @@ fn version_of(connection: &Connection, file: &Path, known: i64) -> Result<i64, S
 }
 
 /// The version this program writes.
-pub(super) fn current_version() -> i64 {
+pub fn current_version() -> i64 {
     number_of(MIGRATIONS)
 }
 

@@ -39,6 +39,7 @@
     reason = "each test file uses a part of the harness, and a harness panics where a test has to stop"
 )]
 
+pub mod bundle;
 pub mod host;
 pub mod mock_model;
 pub mod process;
