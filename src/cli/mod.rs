@@ -14,6 +14,7 @@ mod doctor;
 mod explain;
 mod history;
 mod inspect;
+mod install_release;
 mod man;
 mod output;
 mod prune;
@@ -79,6 +80,7 @@ enum Command {
     Cutover(cutover::CutoverArgs),
     Rollback(cutover::RollbackArgs),
     Recover(recover::Args),
+    InstallRelease(install_release::Args),
     Inspect(inspect::Args),
     History(history::Args),
     Prune(prune::Args),
@@ -153,6 +155,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Cutover(args) => cutover::run_cutover(context, args, output).map(|exit| exit as u8),
         Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
+        Command::InstallRelease(args) => install_release::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),
