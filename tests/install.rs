@@ -3,15 +3,383 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
+
+use agent_bridge::platform;
+use agent_bridge::release::install::Receipt;
+use agent_bridge::release::layout::ReleaseId;
+use agent_bridge::release::{digest, verify};
 use support::prelude::*;
+use support::process::{Finished, run};
+use support::release::{set_mode, tree};
+use support::world::{BRIDGE, find_program, write};
+
+/// Runs `install-release SOURCE ARGUMENTS…`.
+#[track_caller]
+fn install(at: &ReleaseWorld, source: &Path, arguments: &[&str]) -> Finished {
+    let mut command = at.bridge_command(["install-release"]);
+    command.arg(source).args(arguments);
+    run(command, DEADLINE)
+}
+
+/// A complaint: a code, what happened, the next step; nothing where results go.
+#[track_caller]
+fn refused(finished: &Finished, exit: i32, code: &str) -> String {
+    assert_eq!(finished.code, Some(exit), "{finished}");
+    assert!(finished.stdout.is_empty(), "a command that fails has no result: {finished}");
+    let text = finished.stderr();
+    assert!(text.starts_with(&format!("error {code}: ")), "{finished}");
+    assert!(text.lines().nth(1).unwrap_or_default().starts_with("  next: "), "{finished}");
+    text
+}
+
+fn id(text: &str) -> ReleaseId {
+    ReleaseId::parse(text).unwrap()
+}
+
+/// The files of a release by name, with their rights.
+fn modes(at: &ReleaseWorld, release: &str) -> Vec<(String, u32)> {
+    let folder = at.layout().releases().join(release);
+    tree(&folder)
+        .keys()
+        .map(|name| (name.clone(), platform::mode_of(&folder.join(name)).unwrap_or_default()))
+        .collect()
+}
 
 #[test]
-fn a_release_that_a_test_places_is_whole_and_can_be_made_current() {
+fn a_bundle_becomes_a_read_only_release_with_a_receipt_beside_it() {
+    let at = ReleaseWorld::new();
+    let release = Release::of_bridge("1.0.0").deflated().file("docs/a b.md", "text", 0o644);
+    let bundle = at.bundle(&release);
+    let sha256 = digest::of_bytes(&release.bundle());
+    let upper = sha256.to_uppercase();
+    let done =
+        install(&at, &bundle, &["--json", "--expect-sha256", &upper, "--reason", "a test"]).expect_code(0);
+    let report = done.json();
+    assert_eq!(report["schema"], "agent-bridge/install/1");
+    assert_eq!(report["status"], "installed");
+    assert_eq!(report["changed"], true);
+    assert_eq!(report["releaseId"], release.id());
+    assert_eq!(report["bundleSha256"], sha256);
+    assert_eq!(report["source"], "bundle");
+    let layout = at.layout();
+    let folder = layout.release(&id(&release.id()));
+    assert_eq!(report["releasePath"], folder.to_str().unwrap());
+
+    let found = verify::release(&layout, &id(&release.id())).unwrap();
+    for file in release.payload() {
+        assert_eq!(std::fs::read(folder.join(&file.name)).unwrap(), file.bytes, "{}", file.name);
+    }
+    let receipt = Receipt::read(&layout, &id(&release.id())).unwrap();
+    assert_eq!(receipt.bundle_sha256.as_deref(), Some(sha256.as_str()));
+    assert_eq!(receipt.metadata_sha256, found.metadata_sha256);
+    assert_eq!(receipt.manifest_sha256, found.metadata.manifest_sha256);
+    assert_eq!(receipt.installed_by.sha256, digest::of_file(Path::new(BRIDGE)).unwrap().0);
+    assert!(
+        !folder.join("receipt.json").exists() && tree(&folder).keys().all(|name| !name.contains("receipt"))
+    );
+    if cfg!(unix) {
+        let expected = [
+            ("README.md", 0o444),
+            ("docs", 0o555),
+            ("docs/a b.md", 0o444),
+            ("manifest.json", 0o444),
+            ("release-metadata.json", 0o444),
+            ("server", 0o555),
+            ("server/agent-bridge", 0o555),
+        ];
+        let expected: Vec<_> = expected.map(|(name, mode)| (name.to_owned(), mode)).into();
+        assert_eq!(modes(&at, &release.id()), expected);
+        assert_eq!(platform::mode_of(&folder), Some(0o555));
+    }
+    // What was installed runs.
+    let mut command = at.command(folder.join(Release::runtime_path()));
+    command.arg("--version");
+    assert!(run(command, DEADLINE).expect_code(0).stdout().starts_with("agent-bridge "));
+}
+
+#[test]
+fn an_install_changes_nothing_that_runs() {
     let at = ReleaseWorld::new();
     let first = at.place(&Release::new("1.0.0"));
-    let second = at.place(&Release::new("1.1.0").deflated());
-    assert_eq!(at.make_current(&first), 1);
-    assert_eq!(at.make_current(&second), 2);
-    assert_eq!(at.current().release_id.as_str(), second);
-    assert_eq!(at.current().previous.unwrap().release_id.as_str(), first);
+    at.make_current(&first);
+    std::fs::write(at.layout().config(), "{}").unwrap();
+    let before = at.lasting_tree();
+    let second = at.install(&Release::new("1.1.0"));
+    let mut after = at.lasting_tree();
+    after.retain(|path, _| !path.contains(&second));
+    assert_eq!(after, before);
+    assert_eq!(at.current().release_id.as_str(), first);
+}
+
+#[test]
+fn the_same_release_again_changes_nothing() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0");
+    at.install(&release);
+    let before = at.tree();
+    for source in
+        [at.bundle(&release), at.bundle_file("deflated.mcpb", &Release::new("1.0.0").deflated().bundle())]
+    {
+        let again = install(&at, &source, &["--json"]).expect_code(0).json();
+        assert_eq!((&again["status"], &again["changed"]), (&json!("already-installed"), &json!(false)));
+    }
+    assert_eq!(at.tree(), before, "not even a transaction");
+}
+
+#[test]
+fn a_dry_run_judges_everything_and_writes_nothing() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0");
+    let before = at.tree();
+    let report = at.try_install(&release, &["--dry-run", "--json"]).expect_code(0).json();
+    assert_eq!((&report["status"], &report["changed"]), (&json!("would-install"), &json!(false)));
+    let broken =
+        Release::new("1.0.1").metadata(|m| m["files"]["README.md"]["sha256"] = json!("0".repeat(64)));
+    refused(&at.try_install(&broken, &["--dry-run"]), 3, "BUNDLE_FILE_DIFFERS");
+    assert_eq!(at.tree(), before);
+    at.install(&release);
+    let before = at.tree();
+    let report = at.try_install(&release, &["--dry-run", "--json"]).expect_code(0).json();
+    assert_eq!(report["status"], "already-installed");
+    at.damage(&release.id(), "README.md", "x");
+    refused(&at.try_install(&release, &["--dry-run"]), 3, "RELEASE_DAMAGED");
+    let report = at.try_install(&release, &["--dry-run", "--repair", "--json"]).expect_code(0).json();
+    assert_eq!(report["status"], "would-repair");
+    let changed: Vec<_> =
+        at.tree().into_iter().filter(|(path, what)| before.get(path) != Some(what)).collect();
+    assert_eq!(changed.len(), 1, "only what the test changed itself: {changed:?}");
+}
+
+#[test]
+fn the_expected_hash_comes_before_everything_else() {
+    let at = ReleaseWorld::new();
+    let before = at.tree();
+    let garbage = at.bundle_file("garbage.mcpb", b"this is no archive");
+    let text =
+        refused(&install(&at, &garbage, &["--expect-sha256", &"0".repeat(64)]), 3, "BUNDLE_HASH_MISMATCH");
+    assert!(text.contains(&digest::of_bytes(b"this is no archive")), "{text}");
+    refused(&install(&at, &garbage, &["--expect-sha256", "12"]), 64, "BUNDLE_HASH_INVALID");
+    let right = digest::of_bytes(b"this is no archive");
+    refused(&install(&at, &garbage, &["--expect-sha256", &right]), 3, "BUNDLE_NOT_AN_ARCHIVE");
+    refused(&install(&at, &at.path().join("none.mcpb"), &[]), 2, "BUNDLE_NOT_FOUND");
+    let unpacked = at.path().join("unpacked");
+    Release::new("1.0.0").unpack(&unpacked, true);
+    refused(&install(&at, &unpacked, &["--expect-sha256", &right]), 3, "BUNDLE_HASH_MISMATCH");
+    assert_eq!(at.tree(), before);
+}
+
+#[test]
+fn a_release_for_another_machine_is_refused() {
+    let at = ReleaseWorld::new();
+    let before = at.tree();
+    let foreign = Release::new("1.0.0").metadata(|m| m["target"]["arch"] = json!("s390x"));
+    let text = refused(&at.try_install(&foreign, &[]), 2, "RELEASE_FOREIGN_TARGET");
+    assert!(text.contains("s390x") && text.contains(std::env::consts::ARCH), "{text}");
+    assert_eq!(at.tree(), before);
+}
+
+#[test]
+fn a_damaged_release_is_judged_by_hash_and_repaired_only_when_asked() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0").file("docs/x.md", "text", 0o644);
+    at.install(&release);
+    let whole = tree(&at.layout().releases());
+    type Harm = fn(&ReleaseWorld, &Path);
+    let harms: [(&str, Harm); 6] = [
+        ("same size, other bytes", |at, _| at.damage(&Release::new("1.0.0").id(), "docs/x.md", "TEXT")),
+        ("a file more", |_, folder| {
+            set_mode(folder, 0o755);
+            std::fs::write(folder.join("more"), "x").unwrap();
+        }),
+        ("a file less", |_, folder| {
+            set_mode(&folder.join("docs"), 0o755);
+            std::fs::remove_file(folder.join("docs/x.md")).unwrap();
+        }),
+        ("metadata of nothing", |at, _| {
+            at.damage(&Release::new("1.0.0").id(), "release-metadata.json", "{}")
+        }),
+        ("gone but for its folder", |_, folder| {
+            platform::remove_durable(folder).unwrap();
+            std::fs::create_dir(folder).unwrap();
+        }),
+        ("a file in its place", |_, folder| {
+            platform::remove_durable(folder).unwrap();
+            std::fs::write(folder, "x").unwrap();
+        }),
+    ];
+    for (what, harm) in harms {
+        harm(&at, &at.layout().releases().join(release.id()));
+        let harmed = at.lasting_tree();
+        let finished = at.try_install(&release, &[]);
+        assert!(refused(&finished, 3, "RELEASE_DAMAGED").contains("--repair"), "{what}: {finished}");
+        assert_eq!(at.lasting_tree(), harmed, "{what}");
+        let report = at.try_install(&release, &["--repair", "--json"]).expect_code(0).json();
+        assert_eq!((&report["status"], &report["changed"]), (&json!("repaired"), &json!(true)), "{what}");
+        assert_eq!(tree(&at.layout().releases()), whole, "{what}");
+    }
+    let report = at.try_install(&release, &["--repair", "--json"]).expect_code(0).json();
+    assert_eq!(report["status"], "already-installed", "what is whole is not replaced");
+}
+
+#[test]
+fn a_release_that_somebody_runs_from_is_not_repaired() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0");
+    at.install(&release);
+    at.damage(&release.id(), "README.md", "x");
+    let before = at.lasting_tree();
+    let lease = platform::try_shared(&at.layout().release_lease(&id(&release.id()))).unwrap().unwrap();
+    refused(&at.try_install(&release, &["--repair"]), 75, "RELEASE_IN_USE");
+    assert_eq!(at.lasting_tree(), before);
+    drop(lease);
+    at.try_install(&release, &["--repair"]).expect_code(0);
+}
+
+#[test]
+fn other_content_under_the_same_id_is_refused_also_for_a_repair() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0");
+    let other = || Release::script("1.0.0", "#!/bin/sh\necho another build\n");
+    assert_eq!(release.id(), other().id());
+    at.install(&release);
+    let before = at.tree();
+    for arguments in [&[][..], &["--repair"]] {
+        refused(&at.try_install(&other(), arguments), 2, "RELEASE_ID_TAKEN");
+    }
+    assert_eq!(at.tree(), before);
+    // The receipt remembers which of the two it was, also if the release is damaged or gone.
+    at.damage(&release.id(), "release-metadata.json", other().payload().pop().unwrap().bytes);
+    refused(&at.try_install(&other(), &["--repair"]), 2, "RELEASE_ID_TAKEN");
+    at.try_install(&release, &["--repair"]).expect_code(0);
+    assert_eq!(tree(&at.layout().releases()), tree_of_releases(&before));
+}
+
+fn tree_of_releases(
+    all: &std::collections::BTreeMap<String, String>,
+) -> std::collections::BTreeMap<String, String> {
+    all.iter()
+        .filter_map(|(path, what)| Some((path.strip_prefix("releases/")?.to_owned(), what.clone())))
+        .collect()
+}
+
+#[test]
+fn leftovers_of_killed_installs_are_swept_and_nothing_else() {
+    let at = ReleaseWorld::new();
+    at.layout().create().unwrap();
+    let releases = at.layout().releases();
+    let outside = at.path().join("outside/kept");
+    std::fs::write(&outside, "kept").unwrap();
+    write(&releases.join(".installing-000007-install-release/server/x"), "x");
+    write(&releases.join(".something-else/x"), "x");
+    write(&at.root().join(".installing-here/x"), "x");
+    support::world::link(&at.path().join("outside"), &releases.join(".installing-link"));
+    let report = at.try_install(&Release::new("1.0.0"), &["--json"]).expect_code(0).json();
+    assert_eq!(report["removedLeftovers"].as_array().unwrap().len(), 2, "{report}");
+    assert!(!releases.join(".installing-000007-install-release").exists());
+    assert!(std::fs::symlink_metadata(releases.join(".installing-link")).is_err());
+    assert!(releases.join(".something-else/x").exists() && at.root().join(".installing-here/x").exists());
+    assert_eq!(std::fs::read(&outside).unwrap(), b"kept", "a link is removed, not followed");
+}
+
+#[test]
+fn a_cut_off_transaction_must_be_recovered_first() {
+    let at = ReleaseWorld::new();
+    at.install(&Release::new("1.0.0"));
+    let journal = at.layout().journal().join("000001-install-release.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let cut: Vec<&str> = text.lines().take(text.lines().count() - 1).collect();
+    std::fs::write(&journal, cut.join("\n") + "\n").unwrap();
+    refused(&at.try_install(&Release::new("1.1.0"), &[]), 4, "RELEASE_RECOVERY_NEEDED");
+    refused(&at.try_install(&Release::new("1.1.0"), &["--dry-run"]), 4, "RELEASE_RECOVERY_NEEDED");
+    at.bridge(["recover"]).expect_code(0);
+    at.install(&Release::new("1.1.0"));
+}
+
+#[test]
+fn installs_at_the_same_time_end_whole_whatever_they_install() {
+    let at = ReleaseWorld::new();
+    let releases: Vec<Release> = ["1.0.0", "1.0.0", "1.0.0", "1.1.0", "1.2.0", "1.3.0"]
+        .iter()
+        .map(|version| Release::new(version).file("more", vec![7; 300_000], 0o644))
+        .collect();
+    let bundles: Vec<PathBuf> = releases.iter().map(|release| at.bundle(release)).collect();
+    std::thread::scope(|scope| {
+        for bundle in &bundles {
+            scope.spawn(|| {
+                let end = std::time::Instant::now() + DEADLINE;
+                loop {
+                    let finished = install(&at, bundle, &["--json"]);
+                    match finished.code {
+                        Some(0) => return,
+                        // Another one is at work, whole or in the middle of it.
+                        Some(75) => refused(&finished, 75, "RELEASE_LOCKED"),
+                        _ => panic!("{finished}"),
+                    };
+                    assert!(std::time::Instant::now() < end, "{finished}");
+                }
+            });
+        }
+    });
+    for release in &releases {
+        verify::release(&at.layout(), &id(&release.id())).unwrap();
+    }
+    let names = std::fs::read_dir(at.layout().releases()).unwrap().count();
+    assert_eq!(names, 4, "nothing is left beside them");
+    let transactions = std::fs::read_dir(at.layout().journal()).unwrap().count();
+    assert_eq!(transactions, 4, "one transaction a release");
+    agent_bridge::release::journal::verify_all(&at.layout()).unwrap();
+}
+
+#[test]
+fn an_unpacked_bundle_is_installed_like_a_packed_one() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0").file("docs/x.md", "text", 0o644);
+    let unpacked = at.path().join("unpacked bundle");
+    release.unpack(&unpacked, true);
+    let report = install(&at, &unpacked, &["--json"]).expect_code(0).json();
+    assert_eq!((&report["source"], &report["bundleSha256"]), (&json!("folder"), &Value::Null));
+    let other = ReleaseWorld::new();
+    other.install(&release);
+    assert_eq!(tree(&at.layout().releases()), tree(&other.layout().releases()));
+    // An installed release is an unpacked bundle as well.
+    let third = ReleaseWorld::new();
+    install(&third, &other.layout().releases().join(release.id()), &[]).expect_code(0);
+    assert_eq!(tree(&third.layout().releases()), tree(&other.layout().releases()));
+}
+
+#[test]
+fn an_unpacked_bundle_must_be_exactly_what_its_metadata_pin() {
+    let at = ReleaseWorld::new();
+    let before = at.tree();
+    let refuses = |what: &str, code: &str, harm: &dyn Fn(&Path)| {
+        let unpacked = at.path().join(what);
+        Release::new("1.0.0").unpack(&unpacked, true);
+        harm(&unpacked);
+        refused(&install(&at, &unpacked, &[]), 3, code);
+        assert_eq!(at.tree(), before, "{what}");
+    };
+    refuses("more", "BUNDLE_FILE_UNLISTED", &|folder| write(&folder.join("server/more"), "x"));
+    refuses("config", "BUNDLE_FILE_UNLISTED", &|folder| write(&folder.join("server/config.json"), "{}"));
+    refuses("less", "BUNDLE_FILE_MISSING", &|folder| std::fs::remove_file(folder.join("README.md")).unwrap());
+    refuses("longer", "BUNDLE_FILE_DIFFERS", &|folder| write(&folder.join("README.md"), "long ".repeat(9)));
+    refuses("flipped", "BUNDLE_FILE_DIFFERS", &|folder| {
+        let path = folder.join("README.md");
+        let text = std::fs::read_to_string(&path).unwrap().to_uppercase();
+        write(&path, text);
+    });
+    refuses("no metadata", "BUNDLE_METADATA_MISSING", &|folder| {
+        std::fs::remove_file(folder.join("release-metadata.json")).unwrap();
+    });
+    refuses("no manifest", "BUNDLE_FILE_MISSING", &|folder| {
+        std::fs::remove_file(folder.join("manifest.json")).unwrap();
+    });
+    if cfg!(unix) {
+        refuses("link", "BUNDLE_NOT_A_FILE", &|folder| {
+            let real = folder.join("README.md");
+            let elsewhere = folder.parent().unwrap().join("real README.md");
+            std::fs::rename(&real, &elsewhere).unwrap();
+            support::world::link(&elsewhere, &real);
+        });
+    }
 }

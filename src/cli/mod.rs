@@ -15,6 +15,7 @@ mod explain;
 mod history;
 mod inspect;
 mod launcher;
+mod install_release;
 mod man;
 mod output;
 mod prune;
@@ -85,6 +86,7 @@ enum Command {
     Rollback(cutover::RollbackArgs),
     Readiness(readiness::Args),
     Recover(recover::Args),
+    InstallRelease(install_release::Args),
     Inspect(inspect::Args),
     History(history::Args),
     Prune(prune::Args),
@@ -167,6 +169,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
         Command::Readiness(args) => readiness::run(context, &args, output).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
+        Command::InstallRelease(args) => install_release::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),

@@ -191,7 +191,8 @@ fn replace_error(path: &Path, source: io::Error) -> PlatformError {
     }
 }
 
-pub(super) fn write_error(path: &Path, source: io::Error) -> PlatformError {
+/// The failure of a write, told by what can be done about it.
+pub fn write_error(path: &Path, source: io::Error) -> PlatformError {
     let path = path.to_path_buf();
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PlatformError::NoSpace { path, source },

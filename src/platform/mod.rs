@@ -18,6 +18,7 @@ pub mod private;
 pub(crate) mod processes;
 mod programs;
 mod replace;
+mod staging;
 mod termination;
 
 #[cfg(unix)]
@@ -27,7 +28,7 @@ mod os;
 #[path = "windows.rs"]
 mod os;
 
-pub use durable::{create_durable, create_private_dir, sync_dir, write_durable};
+pub use durable::{create_durable, create_private_dir, sync_dir, write_durable, write_error};
 pub use identity::{
     ProcessIdentity, boot_id, is_alive, is_network_filesystem, parent_of, process_namespace,
     spawn_parent_watch,
@@ -46,6 +47,7 @@ pub use replace::{
     Replacement, final_target, mode_of, move_durable, open_no_link, open_to_run, overwrite_durable,
     remove_durable, replace_durable, seal_tree, sync_file,
 };
+pub use staging::{FileView, clear_quarantine, create_staged, free_space, mark_executable};
 pub use termination::termination;
 
 /// Why the operating system did not do what was asked.

@@ -99,6 +99,35 @@ pub(super) fn mode_of(found: &fs::Metadata) -> Option<u32> {
     Some(found.mode() & 0o7777)
 }
 
+pub(super) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, into, at)
+}
+
+pub(super) fn free_space(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(target_os = "macos")]
+pub(super) fn clear_quarantine(file: &File) -> io::Result<bool> {
+    use rustix::io::Errno;
+    match rustix::fs::fremovexattr(file, "com.apple.quarantine") {
+        Ok(()) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) if error.raw_os_error() == ENOATTR => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What macOS says where an attribute is not there.
+#[cfg(target_os = "macos")]
+const ENOATTR: i32 = 93;
+
+#[cfg(not(target_os = "macos"))]
+pub(super) fn clear_quarantine(_file: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
 pub(super) fn open_no_link(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     OpenOptions::new().read(true).custom_flags(flags).open(path)

@@ -10,6 +10,9 @@ use windows_sys::Win32::Foundation::{
     ERROR_SHARING_VIOLATION, ERROR_USER_MAPPED_FILE,
 };
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, ReplaceFileW};
+use windows_sys::Win32::Storage::FileSystem::{
+    FILE_FLAG_OPEN_REPARSE_POINT, GetDiskFreeSpaceExW, ReplaceFileW,
+};
 use windows_sys::Win32::System::Threading::{
     INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
 };
@@ -85,6 +88,25 @@ pub(super) fn make_writable(path: &Path) -> io::Result<()> {
         std::fs::set_permissions(path, permissions)?;
     }
     Ok(())
+}
+
+pub(super) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, into, at)
+}
+
+pub(super) fn free_space(folder: &Path) -> Option<u64> {
+    use std::os::windows::ffi::OsStrExt as _;
+    let wide: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
+    let mut free = 0;
+    // SAFETY: the name ends in a zero, the counter lives until after the call, and the others may be null.
+    let done = unsafe {
+        GetDiskFreeSpaceExW(wide.as_ptr(), &raw mut free, std::ptr::null_mut(), std::ptr::null_mut())
+    };
+    (done != 0).then_some(free)
+}
+
+pub(super) fn clear_quarantine(_file: &File) -> io::Result<bool> {
+    Ok(false)
 }
 
 /// Sets the read-only attribute; on folders it means nothing.

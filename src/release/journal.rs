@@ -129,6 +129,15 @@ pub enum Action {
         /// To where; nothing is there.
         to: String,
     },
+    /// What is at `to` goes to `aside`, and what is at `from` takes its place. All three lie in one folder.
+    Exchange {
+        /// The new one.
+        from: String,
+        /// The place.
+        to: String,
+        /// Where the old one goes; nothing is there.
+        aside: String,
+    },
     /// Everything below is read-only.
     Seal {
         /// The folder.

@@ -5,6 +5,7 @@
 //! the commit record recovery always undoes; after it recovery always completes.
 
 pub mod bundle;
+pub mod archive;
 pub mod clients;
 pub mod cutover;
 pub mod digest;
@@ -15,6 +16,7 @@ pub mod generations;
 pub mod holders;
 pub mod identity;
 pub mod inspect;
+pub mod install;
 pub mod journal;
 pub mod launcher;
 pub mod launcher_file;
@@ -46,4 +48,5 @@ use crate::error::CodeDoc;
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
     [CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
     [CODES, bundle::CODES].into_iter().flatten().copied()
+    [CODES, archive::CODES, install::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
 }

@@ -151,19 +151,40 @@ fn apply(layout: &Layout, txid: &str, action: &Action) -> Result<(), ReleaseErro
         }
         Action::Move { from, to } => {
             let (from, to) = (layout.resolve(from)?, layout.resolve(to)?);
-            if std::fs::symlink_metadata(&from).is_ok() {
+            if is_there(&from) {
                 platform::move_durable(&from, &to)?;
-            } else if std::fs::symlink_metadata(&to).is_err() {
-                return Err(ReleaseError::io("cannot move", from)(std::io::ErrorKind::NotFound.into()));
-            } else if let Some(folder) = to.parent() {
-                // The move itself may have been all that the disk had when it was cut off.
-                platform::sync_dir(folder)?;
+            } else {
+                require_moved(&from, &to)?;
+            }
+        }
+        Action::Exchange { from, to, aside } => {
+            let (from, to, aside) = (layout.resolve(from)?, layout.resolve(to)?, layout.resolve(aside)?);
+            if is_there(&from) {
+                if is_there(&to) {
+                    platform::move_durable(&to, &aside)?;
+                }
+                platform::move_durable(&from, &to)?;
+            } else {
+                require_moved(&from, &to)?;
             }
         }
         Action::Seal { path } => platform::seal_tree(&layout.resolve(path)?)?,
         Action::Remove { path } => platform::remove_durable(&layout.resolve(path)?)?,
     }
     Ok(())
+}
+
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// A move whose source is gone was done, if its target is there.
+fn require_moved(from: &Path, to: &Path) -> Result<(), ReleaseError> {
+    if !is_there(to) {
+        return Err(ReleaseError::io("cannot move", from)(std::io::ErrorKind::NotFound.into()));
+    }
+    // The move itself may have been all that the disk had when it was cut off.
+    Ok(to.parent().map_or(Ok(()), platform::sync_dir)?)
 }
 
 /// A replaced file that is put back.
@@ -238,7 +259,7 @@ fn plan(layout: &Layout, cut: &Transcript) -> Result<Recovery, ReleaseError> {
             report.steps.push(match action {
                 Action::Put { path, .. } => format!("write {path}"),
                 Action::Slot { slot, .. } => format!("write slot {slot} of the pointer"),
-                Action::Move { to, .. } => format!("put {to} in place"),
+                Action::Move { to, .. } | Action::Exchange { to, .. } => format!("put {to} in place"),
                 Action::Seal { path } => format!("make {path} read-only"),
                 Action::Remove { path } => format!("remove {path}"),
             });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::digest;
 use super::metadata::{MAX_BYTES, METADATA_FILE, Metadata};
@@ -60,15 +60,27 @@ pub fn metadata_of_folder(folder: &Path) -> Result<(Metadata, String), String> {
 /// Compares a folder with what metadata pin: the set of files, their kinds, sizes, hashes and whether they are
 /// programs. Gives the first difference in words.
 pub fn files_of_folder(folder: &Path, metadata: &Metadata) -> Result<(), String> {
+    shape_of_folder(folder, metadata)?;
+    for (name, record) in &metadata.files {
+        let (sha256, _) = platform::open_no_link(&path_in(folder, name))
+            .and_then(digest::of_reader)
+            .map_err(|error| format!("{name}: {error}"))?;
+        if sha256 != record.sha256 {
+            return Err(format!("{name} has other content"));
+        }
+    }
+    Ok(())
+}
+
+/// The same without reading any file.
+pub fn shape_of_folder(folder: &Path, metadata: &Metadata) -> Result<(), String> {
     let mut found = BTreeSet::new();
     for entry in walkdir::WalkDir::new(folder).min_depth(1).sort_by_file_name() {
         let entry = entry.map_err(|error| error.to_string())?;
         if entry.file_type().is_dir() {
             continue;
         }
-        let inside = entry.path().strip_prefix(folder).unwrap_or(entry.path());
-        let parts: Vec<_> = inside.components().map(|part| part.as_os_str().to_string_lossy()).collect();
-        let name = parts.join("/");
+        let name = name_in(folder, entry.path());
         if !entry.file_type().is_file() {
             return Err(format!("{name} is neither a file nor a folder"));
         }
@@ -81,15 +93,10 @@ pub fn files_of_folder(folder: &Path, metadata: &Metadata) -> Result<(), String>
         if !found.contains(name) {
             return Err(format!("{name} is missing"));
         }
-        let path = name.split('/').fold(folder.to_path_buf(), |path, part| path.join(part));
-        let file = platform::open_no_link(&path).map_err(|error| format!("{name}: {error}"))?;
-        let length = file.metadata().map_err(|error| format!("{name}: {error}"))?.len();
+        let path = path_in(folder, name);
+        let length = std::fs::symlink_metadata(&path).map_err(|error| format!("{name}: {error}"))?.len();
         if length != record.bytes {
             return Err(format!("{name} has {length} bytes, not {}", record.bytes));
-        }
-        let (sha256, _) = digest::of_reader(file).map_err(|error| format!("{name}: {error}"))?;
-        if sha256 != record.sha256 {
-            return Err(format!("{name} has other content"));
         }
         if let Some(mode) = platform::mode_of(&path)
             && (mode & 0o100 != 0) != record.is_executable()
@@ -98,4 +105,16 @@ pub fn files_of_folder(folder: &Path, metadata: &Metadata) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+/// The path of a pinned file in a folder.
+pub(super) fn path_in(folder: &Path, name: &str) -> PathBuf {
+    name.split('/').fold(folder.to_path_buf(), |path, part| path.join(part))
+}
+
+/// The name under which a file in a folder would be pinned.
+pub(super) fn name_in(folder: &Path, path: &Path) -> String {
+    let inside = path.strip_prefix(folder).unwrap_or(path);
+    let parts: Vec<_> = inside.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.join("/")
 }

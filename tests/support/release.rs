@@ -159,9 +159,12 @@ impl Release {
             .replace("{{executable}}", &layout::program_name())
             .replace("{{platform}}", platform);
         let mut manifest: Value = serde_json::from_str(&text).expect("the template is JSON");
-        manifest["_meta"]["com.agentbridge.release"] = json!({
-            "source_git_sha": self.git_sha,
+        manifest["_meta"]["io.github.agent-bridge.release"] = json!({
+            "git_sha": self.git_sha,
             "runtime_sha256": digest::of_bytes(&self.runtime),
+            "os": std::env::consts::OS,
+            "arch": std::env::consts::ARCH,
+            "metadata": METADATA_FILE,
         });
         if let Some(change) = &self.manifest_change {
             change(&mut manifest);
