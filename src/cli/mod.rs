@@ -3,6 +3,7 @@
 //! Standard output is the result and nothing else: a table, or with `--json` exactly one document
 //! with `schema` and `kind`. Progress, prompts and warnings go to standard error.
 
+mod canary;
 mod completions;
 pub mod config;
 mod confirm;
@@ -85,6 +86,7 @@ enum Command {
     Readiness(readiness::Args),
     Recover(recover::Args),
     Inspect(inspect::Args),
+    Canary(canary::Args),
     History(history::Args),
     Prune(prune::Args),
     Demo(demo::Args),
@@ -166,6 +168,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Readiness(args) => readiness::run(context, &args, output).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
+        Command::Canary(args) => canary::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),

@@ -4,6 +4,7 @@
 //! they can be put back, one commit record, and what follows it written as steps that can be repeated. Before
 //! the commit record recovery always undoes; after it recovery always completes.
 
+pub mod canary;
 pub mod clients;
 pub mod cutover;
 pub mod digest;
@@ -43,5 +44,5 @@ use crate::error::CodeDoc;
 
 /// Every code of this room and of the rooms in it.
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
-    [CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
+    [CODES, canary::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
 }
