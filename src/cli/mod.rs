@@ -3,6 +3,7 @@
 //! Standard output is the result and nothing else: a table, or with `--json` exactly one document
 //! with `schema` and `kind`. Progress, prompts and warnings go to standard error.
 
+mod canary;
 mod completions;
 pub mod config;
 mod confirm;
@@ -88,6 +89,7 @@ enum Command {
     Recover(recover::Args),
     InstallRelease(install_release::Args),
     Inspect(inspect::Args),
+    Canary(canary::Args),
     History(history::Args),
     Prune(prune::Args),
     Demo(demo::Args),
@@ -171,6 +173,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::InstallRelease(args) => install_release::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
+        Command::Canary(args) => canary::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),
         Command::Demo(args) => demo::run(context, args, output).map(|exit| exit as u8),

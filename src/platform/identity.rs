@@ -63,6 +63,25 @@ pub fn spawn_parent_watch(on_gone: impl FnOnce() + Send + 'static) -> std::io::R
     Ok(true)
 }
 
+/// Whether a path lies in a folder or is it, through whatever links, mounts or spellings. Of a path that does not
+/// exist yet the existing part counts.
+pub fn lies_inside(path: &Path, folder: &Path) -> bool {
+    let existing = path.ancestors().find(|ancestor| ancestor.exists());
+    existing
+        .and_then(|existing| std::fs::canonicalize(existing).ok())
+        .is_some_and(|real| real.ancestors().any(|ancestor| is_same(ancestor, folder)))
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (super::file_id(one), super::file_id(other)) {
+        (Some(one), Some(other)) => one == other,
+        // Where there is no such number the system's own spelling of both has to do.
+        _ => {
+            matches!((std::fs::canonicalize(one), std::fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
+        }
+    }
+}
+
 /// Whether a path lies on a network or shared file system, where SQLite and locks are not to be
 /// trusted. For a path that does not exist yet its nearest existing parent counts. Only Linux can
 /// tell; elsewhere always `false`.
@@ -100,6 +119,20 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!is_alive(&identity));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_is_inside_a_folder_also_by_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(root.join("a")).unwrap();
+        std::os::unix::fs::symlink(root.join("a"), folder.path().join("link")).unwrap();
+        assert!(lies_inside(&root, &root));
+        assert!(lies_inside(&root.join("a/not/yet"), &root));
+        assert!(lies_inside(&folder.path().join("link/not/yet"), &root));
+        assert!(!lies_inside(&folder.path().join("beside"), &root));
+        assert!(!lies_inside(&folder.path().join("root2"), &root));
     }
 
     #[test]

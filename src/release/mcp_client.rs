@@ -181,14 +181,21 @@ impl McpClient {
         self.dialogue.end(if in_peace { PATIENCE } else { Duration::ZERO })
     }
 
-    /// Ends the talk after `result`; an error gets what only the end tells: exit code, signal, last words.
-    pub fn finish<T>(self, result: Result<T, ProbeError>) -> Result<T, ProbeError> {
-        let farewell = self.end(result.is_ok());
+    /// Ends the server at once after an error, which gets what only the end tells: exit code, signal, last words.
+    pub fn fail(self, error: ProbeError) -> ProbeError {
+        let farewell = self.end(false);
         let last_words = redaction::one_line(&tail_of(&farewell.stderr_tail), 400);
+        error.with_end(&farewell, last_words)
+    }
+
+    /// Ends the talk after `result`.
+    pub fn finish<T>(self, result: Result<T, ProbeError>) -> Result<T, ProbeError> {
         match result {
-            Ok(value) if farewell.survivors.is_empty() => Ok(value),
-            Ok(_) => Err(ProbeError::Survivors { pids: farewell.survivors }),
-            Err(error) => Err(error.with_end(&farewell, last_words)),
+            Err(error) => Err(self.fail(error)),
+            Ok(value) => {
+                let survivors = self.end(true).survivors;
+                if survivors.is_empty() { Ok(value) } else { Err(ProbeError::Survivors { pids: survivors }) }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod bundle;
 pub mod archive;
+pub mod canary;
 pub mod clients;
 pub mod cutover;
 pub mod digest;
@@ -49,4 +50,5 @@ pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
     [CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
     [CODES, bundle::CODES].into_iter().flatten().copied()
     [CODES, archive::CODES, install::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
+    [CODES, canary::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
 }
