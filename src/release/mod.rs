@@ -42,5 +42,5 @@ use crate::error::CodeDoc;
 
 /// Every code of this room and of the rooms in it.
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
-    [CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
+    [CODES, clients::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
 }
