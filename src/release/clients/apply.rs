@@ -210,7 +210,7 @@ pub fn plan_removal(context: &Context, layout: &Layout, options: &Options) -> Re
             plan.clients.push(one);
         }
     }
-    plan.running = super::live::running(&plan.clients);
+    plan.running = super::live::running(layout, &plan.clients);
     Ok(plan)
 }
 
@@ -290,7 +290,7 @@ pub fn plan_restore(layout: &Layout, txid: &str, options: &Options) -> Result<Pl
     if plan.clients.is_empty() {
         return Err(nothing("it changed no client's file").into());
     }
-    plan.running = super::live::running(&plan.clients);
+    plan.running = super::live::running(layout, &plan.clients);
     Ok(plan)
 }
 

@@ -89,10 +89,10 @@ pub enum ClientsError {
         /// What is in the way.
         why: String,
     },
-    /// The new content did not stay.
-    #[error("{path} was changed by another program right after it was written", path = .path.display())]
-    Vanished {
-        /// The file.
+    /// Nothing that clients could start.
+    #[error("{path} is not there, so clients would have nothing to start", path = .path.display())]
+    NoLauncher {
+        /// The launcher.
         path: PathBuf,
     },
 }
@@ -128,9 +128,9 @@ crate::codes! {
     CLIENT_CONFLICT { exit: Refused, retryable: false,
         cause: "A client's file was changed after us, our own entry included. A later edit is never overwritten.",
         remedy: "Look at the entry and take it out by hand, or run `agent-bridge configure-clients --remove`." }
-    CLIENT_ENTRY_VANISHED { exit: VerificationFailed, retryable: true,
-        cause: "A running client wrote its own copy of the file over ours right after the change.",
-        remedy: "Quit the client, then run `agent-bridge configure-clients --apply` again." }
+    CLIENTS_NO_LAUNCHER { exit: Refused, retryable: false,
+        cause: "The installation has no launcher yet, so an entry would lead to a program that is not there.",
+        remedy: "Install a release with `agent-bridge install-release BUNDLE`, or name the installation with `--root DIR`." }
 }
 
 impl Coded for ClientsError {
@@ -146,7 +146,7 @@ impl Coded for ClientsError {
             Self::PlanInvalid { .. } => &CLIENTS_PLAN_INVALID,
             Self::NothingToRestore { .. } => &CLIENTS_NOTHING_TO_RESTORE,
             Self::Conflict { .. } => &CLIENT_CONFLICT,
-            Self::Vanished { .. } => &CLIENT_ENTRY_VANISHED,
+            Self::NoLauncher { .. } => &CLIENTS_NO_LAUNCHER,
         }
     }
 

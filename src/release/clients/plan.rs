@@ -133,6 +133,10 @@ pub struct Plan {
     pub options: Options,
     /// Each file.
     pub clients: Vec<ClientPlan>,
+    /// Whether the launcher is there.
+    pub launcher_exists: bool,
+    /// Whether the config is there.
+    pub config_exists: bool,
     /// Clients that run now.
     pub running: Vec<super::live::Running>,
 }
@@ -146,6 +150,8 @@ impl Plan {
             config: layout.config(),
             options: options.clone(),
             clients: Vec::new(),
+            launcher_exists: layout.launcher().is_file(),
+            config_exists: layout.config().is_file(),
             running: Vec::new(),
         }
     }
@@ -171,8 +177,11 @@ impl Plan {
         self.clients.iter().filter(|one| !one.errors.is_empty())
     }
 
-    /// Refuses if there is a file that cannot be changed.
+    /// Refuses if there is a file that cannot be changed, or nothing that clients could start.
     pub fn require_possible(&self) -> Result<(), ClientsError> {
+        if self.operation == "configure" && self.change_required() && !self.launcher_exists {
+            return Err(ClientsError::NoLauncher { path: self.launcher.clone() });
+        }
         let count = self.blocked().count();
         match self.blocked().next().and_then(|one| one.errors.first()) {
             None => Ok(()),
@@ -273,9 +282,12 @@ pub fn plan(context: &Context, layout: &Layout, options: &Options) -> Result<Pla
             }
         }
     }
-    let running = super::live::running(&clients);
+    let running = super::live::running(layout, &clients);
     for one in clients.iter_mut().filter(|one| one.change_required) {
-        if running.iter().any(|process| process.client == one.client) {
+        if running
+            .iter()
+            .any(|process| table::find(one.client).is_some_and(|it| it.belongs_to == process.client))
+        {
             one.warnings.push(
                 "it is running now and may write its own copy of the file over the change; quit it first"
                     .into(),

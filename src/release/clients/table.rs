@@ -80,7 +80,7 @@ pub struct Client {
     pub id: &'static str,
     /// Selected together with this client.
     pub belongs_to: &'static str,
-    /// For people.
+    /// For people, and in the list of running hosts.
     pub name: &'static str,
     /// Where the file is: the first place that applies.
     pub places: &'static [Place],
@@ -90,8 +90,6 @@ pub struct Client {
     pub reads_byte_order_mark: bool,
     /// What goes into it.
     pub shape: Shape,
-    /// Names of its programs, as the process table has them.
-    pub programs: &'static [&'static str],
     /// The version that all this was last checked against.
     pub checked: &'static str,
 }
@@ -126,7 +124,6 @@ const DESKTOP: Client = Client {
     // It drops every server then.
     reads_byte_order_mark: false,
     shape: Shape::Server { section: "mcpServers", numbers: &[], texts: &[], headless: Headless::Elsewhere },
-    programs: &["Claude", "Claude.exe", "claude-desktop"],
     checked: "not run here; from its documentation",
 };
 
@@ -149,7 +146,6 @@ pub const CLIENTS: &[Client] = &[
             texts: &[],
             headless: Headless::Text("default_tools_approval_mode", "approve"),
         },
-        programs: &["codex", "codex.exe"],
         checked: "0.171.0",
     },
     Client {
@@ -171,7 +167,6 @@ pub const CLIENTS: &[Client] = &[
             texts: &[("type", "stdio")],
             headless: Headless::Elsewhere,
         },
-        programs: &["claude", "claude.exe"],
         checked: "2.1.332",
     },
     Client {
@@ -185,7 +180,6 @@ pub const CLIENTS: &[Client] = &[
         format: Format::Json,
         reads_byte_order_mark: true,
         shape: Shape::Rule { path: &["permissions", "allow"] },
-        programs: &["claude", "claude.exe"],
         checked: "2.1.332",
     },
     DESKTOP,
@@ -217,7 +211,6 @@ pub const CLIENTS: &[Client] = &[
             texts: &[],
             headless: Headless::Yes("trust"),
         },
-        programs: &["gemini", "gemini.exe"],
         checked: "0.61.0",
     },
 ];
