@@ -6,6 +6,7 @@
 mod canary;
 mod completions;
 pub mod config;
+mod configure_clients;
 mod confirm;
 mod cutover;
 mod delegate;
@@ -83,6 +84,7 @@ enum Command {
     /// Write, check and explain the config file.
     #[command(subcommand)]
     Config(config::Command),
+    ConfigureClients(configure_clients::Args),
     Cutover(cutover::CutoverArgs),
     Rollback(cutover::RollbackArgs),
     Readiness(readiness::Args),
@@ -167,6 +169,9 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
+        Command::ConfigureClients(args) => {
+            configure_clients::run(context, &args, output).map(|exit| exit as u8)
+        }
         Command::Cutover(args) => cutover::run_cutover(context, args, output).map(|exit| exit as u8),
         Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
         Command::Readiness(args) => readiness::run(context, &args, output).map(|exit| exit as u8),

@@ -51,4 +51,5 @@ pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
     [CODES, bundle::CODES].into_iter().flatten().copied()
     [CODES, archive::CODES, install::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
     [CODES, canary::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
+    [CODES, clients::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
 }

@@ -224,7 +224,7 @@ impl Undo<'_> {
             return Ok(true);
         }
         let (Some(client), Some(current)) = (self.client, content(self.path)?) else { return Ok(false) };
-        match super::clients::without_our_change(client, old.as_deref(), &current) {
+        match super::clients::without_our_change(layout, client, old.as_deref(), &current) {
             Some(bytes) if bytes == current => Ok(true),
             Some(bytes) => {
                 if content(self.path)?.as_deref() == Some(&current) {

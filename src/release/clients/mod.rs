@@ -1,44 +1,28 @@
 //! The config files of MCP clients: found, edited byte by byte, put back.
+//!
+//! Only our own entry is ever changed. Everything else in a file stays the same bytes, or the file is left.
 
-use std::path::PathBuf;
+mod apply;
+mod edit_json;
+mod edit_toml;
+mod entry;
+mod error;
+mod json;
+mod live;
+mod merge;
+mod places;
+mod plan;
+mod splice;
+pub mod table;
+mod verdict;
 
-use super::Layout;
-use super::transaction::Transaction;
-use crate::context::Context;
-use crate::error::Error;
-
-/// What to plan.
-#[derive(Clone, Debug, Default)]
-pub struct Options {}
-
-/// What would be written into the files of clients.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {}
-
-impl Plan {
-    /// Whether nothing would be.
-    pub fn is_empty(&self) -> bool {
-        true
-    }
-
-    /// The files.
-    pub fn files(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-}
-
-/// Looks at the files of the clients.
-pub fn plan(_context: &Context, _layout: &Layout, _options: &Options) -> Result<Plan, Error> {
-    Ok(Plan {})
-}
-
-/// Writes them, in a transaction.
-pub fn apply_in(_tx: &mut Transaction<'_>, _plan: &Plan) -> Result<(), Error> {
-    Ok(())
-}
-
-/// The content of a client's file without what we did to our own entry: for a file that another program changed
-/// after us. `before` is what was there before us. None if that cannot be told.
-pub fn without_our_change(_client: &str, _before: Option<&[u8]>, _current: &[u8]) -> Option<Vec<u8>> {
-    None
-}
+pub use apply::{
+    Applied, Written, apply, apply_in, plan_removal, plan_restore, save_plan, saved_plan, without_our_change,
+};
+pub use entry::{Leaf, Literal};
+pub use error::{CODES, ClientsError};
+pub use live::Running;
+pub use merge::{Merged, Refusal, State, Wanted, merge, remove, snippet, undo};
+pub use places::Machine;
+pub use plan::{ClientPlan, Found, Options, Plan, Step, plan, require_known};
+pub use verdict::{Effect, Verdict};

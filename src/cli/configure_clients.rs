@@ -1,0 +1,241 @@
+//! `agent-bridge configure-clients`
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::output::Output;
+use crate::context::Context;
+use crate::error::{Exit, Result};
+use crate::release::clients::{self, ClientPlan, Effect, Found, Machine, Options, Plan, Step, Written};
+use crate::release::{Layout, clients::table};
+
+/// Register the installation in MCP clients: Codex, Claude Code, Claude Desktop, Gemini CLI.
+///
+/// Without `--apply` nothing is changed: you see which file each client reads, and what would be written. Only
+/// the bridge's own entry is touched; every other byte of a file stays. Exit code 2 if a file cannot be changed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  agent-bridge configure-clients                        look\n  agent-bridge configure-clients --apply                write\n  agent-bridge configure-clients --client codex --plan-out plan.json\n  agent-bridge configure-clients --apply plan.json      write exactly that plan\n  agent-bridge configure-clients --restore TXID --apply take a change back\n  agent-bridge configure-clients --remove --apply       take the entries out\n  agent-bridge configure-clients --check                is it in effect?"
+)]
+pub struct Args {
+    /// The installation; otherwise AGENT_BRIDGE_ROOT, or the usual place.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Only this client; may be repeated: codex, claude-code, claude-desktop, gemini.
+    #[arg(long = "client", value_name = "ID")]
+    clients: Vec<String>,
+    /// Write a file also for a client that was not found here; name it with --client.
+    #[arg(long, requires = "clients")]
+    create: bool,
+    /// Also let headless runs of the clients call the tools without a question.
+    #[arg(long)]
+    allow_headless: bool,
+    /// State folder that the server is told of; otherwise AGENT_BRIDGE_STATE_DIR if it is set.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Keep the plan in a file, for --apply.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "remove", "restore", "check"])]
+    plan_out: Option<PathBuf>,
+    /// Write. With a plan file exactly that, or nothing if a file changed since.
+    #[arg(long, value_name = "PLAN", num_args = 0..=1)]
+    #[allow(clippy::option_option, reason = "absent, without a value, with one")]
+    apply: Option<Option<PathBuf>>,
+    /// With a plan file: also where other entries of a file changed since.
+    #[arg(long, requires = "apply")]
+    rebase: bool,
+    /// Take our entries out.
+    #[arg(long, conflicts_with_all = ["restore", "check", "create"])]
+    remove: bool,
+    /// Take the changes of this transaction back; what others changed since stays.
+    #[arg(long, value_name = "TXID", conflicts_with_all = ["check", "create"])]
+    restore: Option<String>,
+    /// Only say whether each client will start this installation.
+    #[arg(long, conflicts_with = "apply")]
+    check: bool,
+    /// Change nothing (the default).
+    #[arg(long, conflicts_with = "apply")]
+    dry_run: bool,
+    /// Why, for the journal.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    status: &'static str,
+    changed: bool,
+    #[serde(flatten)]
+    written: &'a Written,
+    /// Files that another program changed right after.
+    drifted: Vec<&'a std::path::Path>,
+    #[serde(flatten)]
+    plan: &'a Plan,
+}
+
+pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
+    let layout = Layout::select(context, args.root.as_deref())?;
+    let machine = Machine::default();
+    let options = Options {
+        clients: args.clients.clone(),
+        create: args.create,
+        allow_headless: args.allow_headless,
+        state_dir: state_dir(context, args),
+        machine: machine.clone(),
+    };
+    clients::require_known(&options.clients)?;
+    let plan = match (&args.restore, &args.apply) {
+        (Some(txid), _) => clients::plan_restore(&layout, txid, &options)?,
+        (None, Some(Some(file))) if !args.remove => {
+            clients::saved_plan(context, &layout, file, args.rebase, &machine)?
+        }
+        _ if args.remove => clients::plan_removal(context, &layout, &options)?,
+        _ => clients::plan(context, &layout, &options)?,
+    };
+    if args.check {
+        return Ok(check(&plan, args.json, output));
+    }
+    if let Some(path) = &args.plan_out {
+        clients::save_plan(path, &plan)?;
+    }
+    let written = match args.apply {
+        Some(_) => clients::apply(context, &layout, &plan, args.reason.as_deref()).inspect_err(|_| {
+            // What is in the way is worth seeing as a whole.
+            if !args.json && plan.blocked().next().is_some() {
+                show(&plan, &Written::default(), output);
+            }
+        })?,
+        None => Written::default(),
+    };
+    let drifted = written.drifted();
+    let blocked = plan.blocked().next().is_some();
+    let status = match () {
+        () if written.txid.is_some() => "applied",
+        () if plan.is_empty() && !blocked => "unchanged",
+        () if blocked => "blocked",
+        () => "dry-run",
+    };
+    if args.json {
+        let changed = written.txid.is_some();
+        output.document(
+            "configure-clients",
+            &Document { status, changed, written: &written, drifted, plan: &plan },
+        );
+    } else {
+        show(&plan, &written, output);
+        for path in drifted {
+            output.note(&format!(
+                "warning: {} was changed by another program right after; look with `agent-bridge configure-clients --check`",
+                path.display()
+            ));
+        }
+    }
+    Ok(if blocked { Exit::Refused } else { Exit::Ok })
+}
+
+fn state_dir(context: &Context, args: &Args) -> Option<PathBuf> {
+    let given =
+        args.state_dir.clone().or_else(|| context.text_var("AGENT_BRIDGE_STATE_DIR").map(PathBuf::from))?;
+    Some(given.to_str().and_then(|text| context.expand(text, &context.cwd)).unwrap_or(given))
+}
+
+fn check(plan: &Plan, json: bool, output: &mut Output) -> Exit {
+    if json {
+        #[derive(Serialize)]
+        struct One<'a> {
+            client: &'a str,
+            file: Option<&'a std::path::Path>,
+            verdict: &'a clients::Verdict,
+        }
+        let all: Vec<One<'_>> = plan
+            .clients
+            .iter()
+            .map(|one| One { client: one.client, file: one.file.as_deref(), verdict: &one.verdict })
+            .collect();
+        output.document("configure-clients-check", &serde_json::json!({ "clients": all }));
+    } else {
+        let rows: Vec<Vec<String>> = plan
+            .clients
+            .iter()
+            .map(|one| {
+                let by =
+                    one.verdict.by.as_ref().map_or_else(String::new, |path| format!(" ({})", path.display()));
+                vec![one.client.to_owned(), word(one.verdict.effect), format!("{}{by}", one.verdict.why)]
+            })
+            .collect();
+        output.table(&["CLIENT", "VERDICT", "WHY"], &rows);
+    }
+    // What is not there or not registered is no fault; an entry that is not in effect is.
+    let faulty = |one: &ClientPlan| {
+        !matches!(one.verdict.effect, Effect::Effective | Effect::NotInstalled | Effect::NotRegistered)
+    };
+    if plan.clients.iter().any(faulty) { Exit::VerificationFailed } else { Exit::Ok }
+}
+
+/// The name of an enumerated value as JSON has it.
+fn word(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn show(plan: &Plan, written: &Written, output: &mut Output) {
+    for one in &plan.clients {
+        let place = match (&one.file, one.state) {
+            (_, Found::NotInstalled) | (None, _) => "not found here".to_owned(),
+            (Some(file), _) => format!("{} ({})", file.display(), one.why),
+        };
+        let name = table::find(one.client).map_or(one.client, |client| client.name);
+        output.line(format!("{name}: {place}"));
+        match (one.action, one.state) {
+            _ if !one.errors.is_empty() => {}
+            (Step::None, Found::NotInstalled) => {}
+            (Step::None, Found::Correct) => output.line("  nothing to do"),
+            (Step::None, _) => output.line("  nothing of ours in it"),
+            (step, state) => {
+                let verb = if written.txid.is_some() { "done" } else { "would be done" };
+                output.line(format!("  {} ({}), {verb}:", word(step), word(state)));
+            }
+        }
+        for line in one.diff.lines() {
+            output.line(format!("  {line}"));
+        }
+        for warning in &one.warnings {
+            output.wrapped(&format!("  warning: {warning}"), 4);
+        }
+        for error in &one.errors {
+            let part = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+            output.wrapped(&format!("  {}: {}", part("code"), part("message")), 4);
+            output.wrapped(&format!("  next: {}", part("hint")), 4);
+        }
+        if let Some(snippet) = &one.snippet {
+            output.line("  paste this:");
+            for line in snippet.lines() {
+                output.line(format!("    {line}"));
+            }
+        }
+        if plan.operation == "configure"
+            && one.verdict.effect != Effect::NotInstalled
+            && one.action == Step::None
+        {
+            output.wrapped(&format!("  {}: {}", word(one.verdict.effect), one.verdict.why), 4);
+        }
+    }
+    if plan.operation == "configure" && !plan.config_exists {
+        output.note(&format!(
+            "warning: {} is not there yet; the server will say so until it is",
+            plan.config.display()
+        ));
+    }
+    match &written.txid {
+        Some(txid) => {
+            output.line(format!("Written as {txid}."));
+            output.note(&format!("To take it back: agent-bridge configure-clients --restore {txid} --apply"));
+        }
+        None if plan.blocked().next().is_some() => output.line("Nothing was changed."),
+        None if plan.is_empty() => output.line("Nothing to do."),
+        None => output.line("Nothing was changed. Add --apply to write this."),
+    }
+}
