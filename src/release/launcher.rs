@@ -160,10 +160,7 @@ fn prepare_server(context: &Context, layout: &Layout) -> Result<Start, Error> {
         }
         let release = lease::release_lease(layout, &pointer.release_id)?;
         let (program, file) = verified(layout, &pointer)?;
-        let start = pointer
-            .trial
-            .as_ref()
-            .and_then(|_| trial::record_start(layout, pointer.generation, context.clock));
+        let start = pointer.trial.as_ref().and_then(|_| trial::record_start(layout, pointer.generation));
         return Ok(Start {
             program,
             file,
