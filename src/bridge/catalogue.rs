@@ -19,6 +19,7 @@ pub fn all() -> impl Iterator<Item = &'static CodeDoc> {
     .into_iter()
     .flatten()
     .copied()
+    .chain(crate::release::codes())
 }
 
 /// The code of that name, in any case.

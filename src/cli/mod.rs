@@ -198,9 +198,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
 
 /// Every documented code, of the parts and of the commands.
 fn all_codes() -> impl Iterator<Item = &'static CodeDoc> {
-    catalogue::all()
-        .chain(release::codes())
-        .chain([config::CODES, demo::CODES].into_iter().flatten().copied())
+    catalogue::all().chain([config::CODES, demo::CODES].into_iter().flatten().copied())
 }
 
 /// An event loop for the commands that need one. One thread is enough: whatever blocks has threads of its own,

@@ -161,10 +161,7 @@ fn prepare_server(context: &Context, layout: &Layout) -> Result<Start, Error> {
         trial::bless(layout, &pointer, context.clock);
         let release = lease::release_lease(layout, &pointer.release_id)?;
         let (program, file) = verified(layout, &pointer)?;
-        let start = pointer
-            .trial
-            .as_ref()
-            .and_then(|_| trial::record_start(layout, pointer.generation, context.clock));
+        let start = pointer.trial.as_ref().and_then(|_| trial::record_start(layout, pointer.generation));
         return Ok(Start {
             program,
             file,

@@ -1,11 +1,9 @@
 //! Starts of a generation on trial: which were made, which of them a client shook hands with, which failed.
 //!
-//! One empty-handed file a start, written by the launcher; a second one beside it once a client has introduced
-//! itself. A start has failed when its process is gone and there was no handshake.
+//! One empty file a start, made by the launcher, whose name says which process it is; a second one beside it once a
+//! client has introduced itself. A start has failed when its process is gone and there was no handshake.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Layout;
 use super::generations::{self, Verdict};
@@ -30,42 +28,62 @@ pub struct Tally {
     pub failed: u32,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A process, for good: no other one on this machine ever has the same name.
+#[derive(Debug, PartialEq, Eq)]
 struct Start {
     process: ProcessIdentity,
-    boot: Option<String>,
     namespace: Option<u64>,
-    at_ms: i64,
+    boot: Option<String>,
+}
+
+impl Start {
+    fn of_this_process() -> Self {
+        Self {
+            process: ProcessIdentity::current(),
+            namespace: platform::process_namespace(),
+            boot: platform::boot_id().map(|id| id.replace('-', "")),
+        }
+    }
+
+    fn name(&self) -> String {
+        let namespace = self.namespace.map(|number| number.to_string()).unwrap_or_default();
+        let boot = self.boot.as_deref().unwrap_or_default();
+        format!("{}-{}-{namespace}-{boot}", self.process.pid, self.process.started)
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let pid = parts.next()?.parse().ok()?;
+        let started = parts.next()?.parse().ok()?;
+        let namespace = parts.next()?.parse().ok();
+        let boot = parts.next()?;
+        let plain = parts.next().is_none() && boot.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let boot = (!boot.is_empty()).then(|| boot.to_owned());
+        plain.then_some(Self { process: ProcessIdentity { pid, started }, namespace, boot })
+    }
+
+    /// One of another process namespace cannot be judged from here, so it has not failed yet.
+    fn is_gone(&self) -> bool {
+        let here = Self::of_this_process();
+        self.boot != here.boot || (self.namespace == here.namespace && !platform::is_alive(&self.process))
+    }
 }
 
 /// Writes down that this process starts the release; gives the name of the start.
-pub(super) fn record_start(layout: &Layout, generation: u64, clock: Clock) -> Option<String> {
-    use std::io::Write as _;
-    let name = uuid::Uuid::new_v4().to_string();
-    let start = Start {
-        process: ProcessIdentity::current(),
-        boot: platform::boot_id(),
-        namespace: platform::process_namespace(),
-        at_ms: clock.now_ms(),
-    };
+pub(super) fn record_start(layout: &Layout, generation: u64) -> Option<String> {
+    let name = Start::of_this_process().name();
     let folder = layout.trial(generation);
     platform::create_private_dir(&folder).ok()?;
-    let mut file = platform::private::owners_only().create_new(true).open(folder.join(&name)).ok()?;
-    file.write_all(&serde_json::to_vec(&start).ok()?).ok()?;
+    platform::private::create_new(&folder.join(&name)).ok()?;
     Some(name)
 }
 
 /// Writes down that a client shook hands with the server of a start.
 pub(super) fn shook_hands(layout: &Layout, generation: u64, start: &str) {
-    if let Some(path) = handshake_of(layout, generation, start) {
+    if Start::parse(start).is_some() {
+        let path = layout.trial(generation).join(start).with_extension(HANDSHAKE);
         let _ = platform::private::create_new(&path);
     }
-}
-
-fn handshake_of(layout: &Layout, generation: u64, start: &str) -> Option<PathBuf> {
-    let start = uuid::Uuid::parse_str(start).ok()?;
-    Some(layout.trial(generation).join(start.to_string()).with_extension(HANDSHAKE))
 }
 
 /// How the trial of a generation stands.
@@ -77,19 +95,13 @@ pub fn tally(layout: &Layout, generation: u64) -> Tally {
         if path.extension().is_some() {
             continue;
         }
+        let Some(start) = path.file_name().and_then(|name| Start::parse(name.to_str()?)) else { continue };
         tally.starts += 1;
         if path.with_extension(HANDSHAKE).exists() {
             tally.handshakes += 1;
-            continue;
+        } else if start.is_gone() {
+            tally.failed += 1;
         }
-        let start: Option<Start> =
-            std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        // One that is being written, or of another process namespace, has not failed yet.
-        let gone = start.is_some_and(|start| {
-            start.boot != platform::boot_id()
-                || (start.namespace == platform::process_namespace() && !platform::is_alive(&start.process))
-        });
-        tally.failed += u32::from(gone);
     }
     tally
 }
@@ -138,22 +150,22 @@ mod tests {
         let mut pointer = example(7);
         assert_eq!(verdict_against(&layout, &pointer, Clock::Fixed(0)), None, "no trial");
         pointer.trial = Some(Trial { until_ms: 1000, handshakes: 1, failed_starts: 2, fallback: 6 });
-        let mut dead = Vec::new();
-        for _ in 0..2 {
+        let name = record_start(&layout, 7).unwrap();
+        assert_eq!(Start::parse(&name), Some(Start::of_this_process()));
+        assert_eq!(tally(&layout, 7), Tally { starts: 1, handshakes: 0, failed: 0 }, "it still runs");
+        let mut gone = Start::of_this_process();
+        let mut names = Vec::new();
+        for number in 1..=2 {
             assert_eq!(verdict_against(&layout, &pointer, Clock::Fixed(999)), None);
-            let name = record_start(&layout, 7, Clock::Fixed(0)).unwrap();
-            assert_eq!(tally(&layout, 7).failed, u32::try_from(dead.len()).unwrap(), "it still runs");
-            let path = layout.trial(7).join(&name);
-            let text = std::fs::read_to_string(&path).unwrap();
-            let pid = format!("\"pid\":{}", std::process::id());
-            std::fs::write(&path, text.replace(&pid, "\"pid\":4294967295")).unwrap();
-            dead.push(name);
+            gone.process.started = number;
+            names.push(gone.name());
+            platform::private::create_new(&layout.trial(7).join(gone.name())).unwrap();
         }
         let lost = verdict_against(&layout, &pointer, Clock::Fixed(999)).unwrap();
         assert!(lost.contains("2 starts"), "{lost}");
         shook_hands(&layout, 7, "../../escape");
-        shook_hands(&layout, 7, &dead[0]);
-        assert_eq!(tally(&layout, 7), Tally { starts: 2, handshakes: 1, failed: 1 });
+        shook_hands(&layout, 7, &names[0]);
+        assert_eq!(tally(&layout, 7), Tally { starts: 3, handshakes: 1, failed: 1 });
         assert_eq!(verdict_against(&layout, &pointer, Clock::Fixed(5000)), None, "blessed");
         pointer.generation = 8;
         let late = verdict_against(&layout, &pointer, Clock::Fixed(1000)).unwrap();
