@@ -28,14 +28,10 @@ mod os;
 #[path = "windows.rs"]
 mod os;
 
-pub use durable::{create_durable, create_private_dir, sync_dir, write_durable, write_error};
+pub use durable::{NewFile, create_durable, create_private_dir, sync_dir, write_durable, write_error};
 pub use identity::{
     ProcessIdentity, boot_id, is_alive, is_network_filesystem, lies_inside, parent_of, process_namespace,
     spawn_parent_watch,
-pub use durable::{NewFile, create_durable, create_private_dir, sync_dir, write_durable};
-pub use identity::{ProcessIdentity, is_alive, is_network_filesystem, spawn_parent_watch};
-pub use locks::{
-    LockFile, LockSupport, probe_locks, require_locks, try_exclusive, try_shared, wait_exclusive,
 };
 pub use launch::run_opened;
 pub use locks::{

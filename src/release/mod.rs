@@ -4,8 +4,8 @@
 //! they can be put back, one commit record, and what follows it written as steps that can be repeated. Before
 //! the commit record recovery always undoes; after it recovery always completes.
 
-pub mod bundle;
 pub mod archive;
+pub mod bundle;
 pub mod canary;
 pub mod clients;
 pub mod cutover;
@@ -47,9 +47,17 @@ use crate::error::CodeDoc;
 
 /// Every code of this room and of the rooms in it.
 pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
-    [CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
-    [CODES, bundle::CODES].into_iter().flatten().copied()
-    [CODES, archive::CODES, install::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
-    [CODES, canary::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
-    [CODES, clients::CODES, probe::CODES, start_error::CODES].into_iter().flatten().copied()
+    [
+        CODES,
+        archive::CODES,
+        bundle::CODES,
+        canary::CODES,
+        clients::CODES,
+        install::CODES,
+        probe::CODES,
+        start_error::CODES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
