@@ -140,7 +140,7 @@ fn release(context: &Context, dir: &Path, revision: &str) -> Result<(String, Pat
         "server": { "type": "binary", "entry_point": runtime, "mcp_config": {
             "command": format!("${{__dirname}}/{runtime}"), "args": ["serve"], "env": { "AGENT_BRIDGE_BUNDLE_MODE": "1" } } },
         "user_config": { "allowed_root": { "type": "directory", "title": "Allowed folder", "description": "The one folder in which agents may work.", "required": true } },
-        "_meta": { "com.agentbridge.release": { "source_git_sha": revision, "runtime_sha256": digest::of_bytes(&program) } },
+        "_meta": { "io.github.agent-bridge.release": { "git_sha": revision, "runtime_sha256": digest::of_bytes(&program) } },
     });
     let manifest = format!("{manifest:#}\n").into_bytes();
     let record = |bytes: &[u8], mode: &str| FileRecord {
