@@ -24,6 +24,7 @@ mod package;
 mod prune;
 mod readiness;
 mod recover;
+mod rehearse;
 mod serve;
 mod sessions;
 mod story;
@@ -89,6 +90,7 @@ enum Command {
     Rollback(cutover::RollbackArgs),
     Readiness(readiness::Args),
     Recover(recover::Args),
+    Rehearse(rehearse::Args),
     InstallRelease(install_release::Args),
     Inspect(inspect::Args),
     Canary(canary::Args),
@@ -175,6 +177,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Cutover(args) => cutover::run_cutover(context, args, output).map(|exit| exit as u8),
         Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
         Command::Readiness(args) => readiness::run(context, &args, output).map(|exit| exit as u8),
+        Command::Rehearse(args) => rehearse::run(context, &args, output).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::InstallRelease(args) => install_release::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),

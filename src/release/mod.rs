@@ -31,6 +31,7 @@ pub mod processes;
 pub mod prune;
 pub mod readiness;
 pub mod recovery;
+pub mod rehearsal;
 pub mod rollback;
 mod start_error;
 pub mod transaction;
