@@ -1,5 +1,10 @@
 //! `agent-bridge package`: the same bytes everywhere, nothing half done, nothing that was not meant.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test stops where it cannot go on, or says why it is skipped"
+)]
 
 mod support;
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Exit, INTERNAL_ERROR, Result};
 use crate::release::ReleaseId;
 use crate::release::bundle::{Difference, Method, Packaged, Plan, Request};
 use crate::release::identity::Identity;
-use crate::release::metadata::Metadata;
+use crate::release::metadata::{METADATA_FILE, Metadata};
 use crate::release::transaction::Interruption;
 
 /// Make a bundle (MCPB) of the commit that is checked out, for one system and processor.
@@ -108,9 +108,8 @@ fn print_comparison(differences: &[Difference], json: bool, output: &mut Output)
         return;
     }
     // The metadata pin everything, so they differ whenever anything does: what is told first is the cause.
-    let (cause, pins): (Vec<_>, Vec<_>) = differences.iter().partition(|difference| {
-        !difference.entry.as_deref().is_some_and(|entry| entry == crate::release::metadata::METADATA_FILE)
-    });
+    let (pins, cause): (Vec<_>, Vec<_>) =
+        differences.iter().partition(|difference| difference.entry.as_deref() == Some(METADATA_FILE));
     output.line("different");
     for difference in cause.iter().chain(&pins) {
         let place = difference.entry.as_deref().unwrap_or("the file");
