@@ -24,6 +24,125 @@ pub struct Replacement {
 /// Where the file is a mount point of its own (as in containers) it cannot be replaced; then it is overwritten
 /// in place, which a power cut can tear: callers keep a copy.
 pub fn replace_durable(path: &Path, bytes: &[u8], how: &Replacement) -> Result<(), PlatformError> {
+    let temporary = stage(path, bytes, how)?;
+    put_in_place(&temporary, path, bytes)
+}
+
+/// Like [`replace_durable`], but only over a content that is `expected` (none: no file is there), and without a
+/// moment in which another program's write could get lost: the old file is looked at after it was swapped out,
+/// and put back if it is not the one. `false`: nothing was changed. `bytes` of none removes the file.
+///
+/// Where the file system cannot swap (Windows, some network folders) the look comes right before the change.
+pub fn replace_if(
+    path: &Path,
+    bytes: Option<&[u8]>,
+    how: &Replacement,
+    expected: &dyn Fn(Option<&[u8]>) -> bool,
+) -> Result<bool, PlatformError> {
+    let folder = folder_of(path)?;
+    let failed = |source: io::Error| write_error(path, source);
+    let temporary = match bytes {
+        Some(bytes) => stage(path, bytes, how)?,
+        None => folder.join(&how.temporary),
+    };
+    let dropped = |result: Result<bool, PlatformError>| {
+        let _ = std::fs::remove_file(&temporary);
+        result
+    };
+    let before = match content_of(path) {
+        Ok(before) => before,
+        Err(error) => return dropped(Err(failed(error))),
+    };
+    if !expected(before.as_deref()) {
+        return dropped(Ok(false));
+    }
+    match (before, bytes) {
+        (None, None) => Ok(true),
+        (None, Some(_)) => {
+            // A hard link is never made over a file that is there.
+            match std::fs::hard_link(&temporary, path) {
+                Ok(()) => {
+                    std::fs::remove_file(&temporary).map_err(failed)?;
+                    super::sync_dir(&folder).map(|()| true)
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dropped(Ok(false)),
+                // No links on this file system.
+                Err(_) if std::fs::symlink_metadata(path).is_err() => {
+                    os::replace_file(&temporary, path).map_err(failed)?;
+                    super::sync_dir(&folder).map(|()| true)
+                }
+                Err(error) => dropped(Err(failed(error))),
+            }
+        }
+        (Some(_), None) => {
+            retry_while_busy(BUSY_BUDGET, os::is_busy, || std::fs::rename(path, &temporary))
+                .map_err(failed)?;
+            let taken = content_of(&temporary).map_err(failed)?;
+            if expected(taken.as_deref()) {
+                remove_one(&temporary).map_err(failed)?;
+                return super::sync_dir(&folder).map(|()| true);
+            }
+            // It was written meanwhile; unless there is something newer still, it goes back.
+            match std::fs::hard_link(&temporary, path) {
+                Ok(()) => dropped(Ok(false)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dropped(Ok(false)),
+                Err(error) => std::fs::rename(&temporary, path).map(|()| false).map_err(|_| failed(error)),
+            }
+        }
+        (Some(_), Some(bytes)) => match os::exchange(&temporary, path) {
+            Ok(()) => {
+                let swapped = settle(&temporary, path, bytes, expected).map_err(failed)?;
+                std::fs::remove_file(&temporary).map_err(failed)?;
+                super::sync_dir(&folder).map(|()| swapped)
+            }
+            Err(error) if os::cannot_exchange(&error) => {
+                match content_of(path) {
+                    Ok(now) if expected(now.as_deref()) => {}
+                    Ok(_) => return dropped(Ok(false)),
+                    Err(error) => return dropped(Err(failed(error))),
+                }
+                put_in_place(&temporary, path, bytes).map(|()| true)
+            }
+            Err(error) => dropped(Err(failed(error))),
+        },
+    }
+}
+
+/// After our file and what was there changed places: whether that was the expected one. If not, it goes back,
+/// and so does what anybody wrote in the meantime; in the end what is left over at `temporary` is ours.
+fn settle(
+    temporary: &Path,
+    path: &Path,
+    ours: &[u8],
+    expected: &dyn Fn(Option<&[u8]>) -> bool,
+) -> io::Result<bool> {
+    let mut swapped_out = content_of(temporary)?;
+    if expected(swapped_out.as_deref()) {
+        return Ok(true);
+    }
+    let mut placed = Some(ours.to_vec());
+    loop {
+        os::exchange(temporary, path)?;
+        let next = content_of(temporary)?;
+        if next == placed {
+            return Ok(false);
+        }
+        placed = std::mem::replace(&mut swapped_out, next);
+    }
+}
+
+fn content_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    match os::open_no_link(path) {
+        Ok(mut file) => file.read_to_end(&mut bytes).map(|_| Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the new content beside the target, with what identifies the target.
+fn stage(path: &Path, bytes: &[u8], how: &Replacement) -> Result<PathBuf, PlatformError> {
     let folder = folder_of(path)?;
     let failed = |source: io::Error| write_error(path, source);
     let temporary = folder.join(&how.temporary);
@@ -45,10 +164,16 @@ pub fn replace_durable(path: &Path, bytes: &[u8], how: &Replacement) -> Result<(
         let _ = std::fs::remove_file(&temporary);
         return Err(failed(error));
     }
-    let moved = retry_while_busy(BUSY_BUDGET, os::is_busy, || os::replace_file(&temporary, path));
+    Ok(temporary)
+}
+
+fn put_in_place(temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), PlatformError> {
+    let folder = folder_of(path)?;
+    let failed = |source: io::Error| write_error(path, source);
+    let moved = retry_while_busy(BUSY_BUDGET, os::is_busy, || os::replace_file(temporary, path));
     if let Err(error) = moved {
         let in_place = os::is_mount_point(&error);
-        let _ = std::fs::remove_file(&temporary);
+        let _ = std::fs::remove_file(temporary);
         return match in_place {
             true => overwrite_durable(path, bytes),
             false if os::is_busy(&error) => {
@@ -196,6 +321,49 @@ mod tests {
 
     fn how() -> Replacement {
         Replacement { temporary: ".ab-test-1.tmp".into(), mode_if_new: 0o600 }
+    }
+
+    #[test]
+    fn only_what_is_expected_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let is = |wanted: Option<&'static [u8]>| move |there: Option<&[u8]>| there == wanted;
+        let now = || fs::read(&path).ok();
+        assert!(!replace_if(&path, Some(b"new"), &how(), &is(Some(b"old"))).unwrap());
+        assert_eq!(now(), None);
+        assert!(replace_if(&path, Some(b"old"), &how(), &is(None)).unwrap());
+        assert!(!replace_if(&path, Some(b"new"), &how(), &is(None)).unwrap());
+        assert!(!replace_if(&path, Some(b"new"), &how(), &is(Some(b"other"))).unwrap());
+        assert_eq!(now().as_deref(), Some(&b"old"[..]));
+        assert!(replace_if(&path, Some(b"new"), &how(), &is(Some(b"old"))).unwrap());
+        assert_eq!(now().as_deref(), Some(&b"new"[..]));
+        assert!(!replace_if(&path, None, &how(), &is(Some(b"old"))).unwrap());
+        assert_eq!(now().as_deref(), Some(&b"new"[..]));
+        assert!(replace_if(&path, None, &how(), &is(Some(b"new"))).unwrap());
+        assert!(replace_if(&path, None, &how(), &is(None)).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no temporary file is left");
+    }
+
+    #[test]
+    fn what_was_written_between_look_and_swap_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "old").unwrap();
+        // Another program writes right after the first look.
+        let looks = std::cell::Cell::new(0);
+        let expected = |there: Option<&[u8]>| {
+            looks.set(looks.get() + 1);
+            let fits = there == Some(b"old");
+            if looks.get() == 1 {
+                fs::write(folder.path().join("theirs"), "theirs").unwrap();
+                fs::rename(folder.path().join("theirs"), &path).unwrap();
+            }
+            fits
+        };
+        assert!(!replace_if(&path, Some(b"ours"), &how(), &expected).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"theirs");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(looks.get() >= 2);
     }
 
     #[cfg(unix)]

@@ -74,6 +74,28 @@ pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Whether a file could not be replaced because it is a mount point.
+/// Two files change places in one step.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+pub(super) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+pub(super) fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Whether the file system cannot do that.
+pub(super) fn cannot_exchange(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let number = error.raw_os_error();
+    error.kind() == io::ErrorKind::Unsupported
+        || [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::BUSY]
+            .iter()
+            .any(|known| number == Some(known.raw_os_error()))
+}
+
 pub(super) fn is_mount_point(error: &io::Error) -> bool {
     rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::BUSY)
 }

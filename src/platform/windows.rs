@@ -72,6 +72,15 @@ pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
     if done != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Two files cannot change places here.
+pub(super) fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(super) fn cannot_exchange(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+}
+
 pub(super) fn is_mount_point(_error: &io::Error) -> bool {
     false
 }

@@ -217,21 +217,18 @@ impl Undo<'_> {
         };
         let how = Replacement { temporary: temporary_name(txid), mode_if_new: 0o600 };
         if now.as_ref() == self.after {
-            match old {
-                Some(bytes) => platform::replace_durable(self.path, &bytes, &how)?,
-                None => platform::remove_durable(self.path)?,
+            // Another program may write at this very moment: then it is looked at once more below.
+            let is_ours = |there: Option<&[u8]>| there.map(FileFacts::of).as_ref() == self.after;
+            if platform::replace_if(self.path, old.as_deref(), &how, &is_ours)? {
+                return Ok(true);
             }
-            return Ok(true);
         }
         let (Some(client), Some(current)) = (self.client, content(self.path)?) else { return Ok(false) };
         match super::clients::without_our_change(layout, client, old.as_deref(), &current) {
             Some(bytes) if bytes == current => Ok(true),
             Some(bytes) => {
-                if content(self.path)?.as_deref() == Some(&current) {
-                    platform::replace_durable(self.path, &bytes, &how)?;
-                    return Ok(true);
-                }
-                Ok(false)
+                let is_current = |there: Option<&[u8]>| there == Some(current.as_slice());
+                Ok(platform::replace_if(self.path, Some(&bytes), &how, &is_current)?)
             }
             None => Ok(false),
         }

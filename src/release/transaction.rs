@@ -211,9 +211,8 @@ impl<'a> Transaction<'a> {
             return Ok(());
         }
         self.keep(path, before, after, client)?;
-        match after {
-            Some(bytes) => platform::replace_durable(path, bytes, &self.temporary(mode_if_new))?,
-            None => platform::remove_durable(path)?,
+        if !platform::replace_if(path, after, &self.temporary(mode_if_new), &|there| there == before)? {
+            return Err(ReleaseError::FileChanged { path: path.to_path_buf() });
         }
         self.require_content(path, after)
     }

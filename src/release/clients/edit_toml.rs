@@ -41,7 +41,10 @@ pub(super) fn tree(text: &str) -> Result<Tree, String> {
             };
             Some((key.to_owned(), tree))
         };
-        Tree::Map(table.iter().filter_map(entry).collect())
+        let mut entries: Vec<_> = table.iter().filter_map(entry).collect();
+        // The order of tables means nothing.
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        Tree::Map(entries)
     }
     Ok(of_table(parse(text)?.as_table(), text))
 }

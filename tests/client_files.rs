@@ -1,0 +1,662 @@
+//! Client files of any dialect: what is not ours stays byte for byte, and every change can be taken back.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
+
+use agent_bridge::release::clients::table::Format;
+use agent_bridge::release::clients::{Leaf, Literal, Refusal, State, Wanted, merge, remove, undo};
+use proptest::prelude::*;
+
+/// Small random numbers from a seed, the same ones every time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((x ^ (x >> 31)) % sides as u64).unwrap()
+    }
+
+    fn one_in(&mut self, sides: usize) -> bool {
+        self.roll(sides) == 0
+    }
+
+    fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.roll(choices.len())]
+    }
+}
+
+/// A file, and those pieces of it that nobody may touch.
+struct File {
+    text: String,
+    foreign: Vec<String>,
+    has_entry: bool,
+}
+
+fn wanted(format: Format, windows: bool) -> Wanted {
+    let path = |unix: &str, windows_path: &str| {
+        Literal::Text(if windows { windows_path.to_owned() } else { unix.to_owned() })
+    };
+    let leaf = |path, value, overwrite| Leaf { path, value, overwrite };
+    let mut leaves = vec![
+        leaf(&["command"], path("/opt/a b/bin/agent-bridge", r"C:\Users\new\bin\agent-bridge.exe"), true),
+        leaf(&["args"], Literal::Texts(vec!["serve".into()]), true),
+        leaf(
+            &["env", "AGENT_BRIDGE_CONFIG"],
+            path("/opt/a b/config.json", r"C:\Users\new\config.json"),
+            true,
+        ),
+    ];
+    let section = match format {
+        Format::Toml => {
+            leaves.push(leaf(&["startup_timeout_sec"], Literal::Number(30), false));
+            leaves.push(leaf(&["tool_timeout_sec"], Literal::Number(300), false));
+            leaves.push(leaf(&["default_tools_approval_mode"], Literal::Text("approve".into()), true));
+            "mcp_servers"
+        }
+        _ => {
+            leaves.insert(0, leaf(&["type"], Literal::Text("stdio".into()), false));
+            leaves.push(leaf(&["trust"], Literal::True, true));
+            "mcpServers"
+        }
+    };
+    Wanted::Server { section, leaves }
+}
+
+mod toml_files {
+    use super::*;
+
+    struct Maker {
+        dice: Dice,
+        eol: usize,
+        file: File,
+        count: usize,
+    }
+
+    impl Maker {
+        fn eol(&mut self) -> &'static str {
+            match self.eol {
+                0 => "\n",
+                1 => "\r\n",
+                _ => ["\n", "\r\n"][self.dice.roll(2)],
+            }
+        }
+
+        /// A line that must stay, of one or more lines.
+        fn foreign(&mut self, line: &str) {
+            let eol = self.eol();
+            let line = line.replace('\n', eol);
+            self.file.text.push_str(&line);
+            self.file.text.push_str(eol);
+            if !line.trim().is_empty() {
+                self.file.foreign.push(line);
+            }
+        }
+
+        fn own(&mut self, line: &str) {
+            let indent = self.dice.pick(&["", "", "", "  ", "\t"]);
+            let comment = self.dice.pick(&["", "", "", "  # mine"]);
+            let eol = self.eol();
+            self.file.text.push_str(&format!("{indent}{line}{comment}{eol}"));
+        }
+
+        fn noise(&mut self) {
+            match self.dice.roll(8) {
+                0 => self.foreign(""),
+                1 => self.foreign("# [mcp_servers.agent-bridge] is only a comment"),
+                2 => self.foreign("   "),
+                _ => {}
+            }
+        }
+
+        fn value(&mut self) -> &'static str {
+            self.dice.pick(&[
+                "1",
+                "1.000000000000000000000000000001",
+                "\"\\u00e9 \\\"x\\\" # no comment\"",
+                "'C:\\literal\\'",
+                "\"\"\"\n[mcp_servers.agent-bridge]\ncommand = 'no'\\\n \"\"quoted\"\" \"\"\"",
+                "'''\n[[x]]\n# '' \n'''",
+                "[ 1, 2,\n  3, # three\n]",
+                "1979-05-27T07:32:00Z",
+                "{ a = 1, b = { c = \"}\" } }",
+                "true",
+                "\"日本 👩\u{200d}💻\"",
+            ])
+        }
+
+        fn key_values(&mut self, up_to: usize) {
+            for _ in 0..self.dice.roll(up_to + 1) {
+                self.count += 1;
+                let key = format!(
+                    "{}{}",
+                    self.dice.pick(&["key", "\"quoted key\" . x", "a.b", "'lit'.k"]),
+                    self.count
+                );
+                let equals = self.dice.pick(&[" = ", "=", "  =  "]);
+                let value = self.value();
+                self.foreign(&format!("{key}{equals}{value}"));
+                self.noise();
+            }
+        }
+
+        fn other_servers(&mut self) {
+            for _ in 0..self.dice.roll(3) {
+                self.count += 1;
+                self.foreign(&format!("[mcp_servers.other{}] # theirs", self.count));
+                self.foreign("command = \"agent-bridge-lookalike\"");
+                if self.dice.one_in(2) {
+                    self.foreign("env = { TOKEN = \"secret\" }");
+                }
+                self.noise();
+            }
+        }
+
+        /// Keys of our own entry: each may be missing, right, stale, or the user's own.
+        fn own_keys(&mut self) -> Vec<String> {
+            let mut keys = Vec::new();
+            let choices: [&[&str]; 6] = [
+                &[
+                    "",
+                    "command = \"/old/agent-bridge\"",
+                    "command='/opt/a b/bin/agent-bridge'",
+                    "command = 'C:\\old.exe'",
+                ],
+                &["", "args = [\"serve\"]", "args = [\n 'mcp', # old\n]", "args=[]"],
+                &["", "tool_timeout_sec = 7", "tool_timeout_sec=300"],
+                &["", "enabled = true", "cwd = \"\"\"\n/x\"\"\"", "\"odd key\" = { a = [1] }"],
+                &["", "default_tools_approval_mode = \"prompt\"", "default_tools_approval_mode = 'approve'"],
+                &["", "startup_timeout_sec = 5"],
+            ];
+            for choice in choices {
+                let line = self.dice.pick(choice);
+                if !line.is_empty() {
+                    keys.push(line.to_owned());
+                }
+            }
+            keys
+        }
+
+        fn variables(&mut self) -> Vec<String> {
+            let mut variables = Vec::new();
+            for choice in [
+                &[
+                    "",
+                    "AGENT_BRIDGE_CONFIG = \"/old/config.json\"",
+                    "AGENT_BRIDGE_CONFIG='/opt/a b/config.json'",
+                ][..],
+                &["", "TOKEN = \"s3cret\"", "'Q K' = 'v'"],
+            ] {
+                let line = self.dice.pick(choice);
+                if !line.is_empty() {
+                    variables.push(line.to_owned());
+                }
+            }
+            variables
+        }
+
+        fn name(&mut self) -> &'static str {
+            self.dice.pick(&[
+                "agent-bridge",
+                "agent_bridge",
+                "\"agent-bridge\"",
+                "'Agent_Bridge'",
+                "AGENT-BRIDGE",
+            ])
+        }
+
+        fn own_tables(&mut self) {
+            let name = self.name();
+            self.file.has_entry = true;
+            let header = self.dice.pick(&["[mcp_servers.N]", "[ mcp_servers . N ]", "  [\"mcp_servers\".N]"]);
+            self.own(&header.replace('N', name));
+            for line in self.own_keys() {
+                self.own(&line);
+            }
+            let variables = self.variables();
+            match self.dice.roll(4) {
+                0 => {}
+                1 => self.own(&format!("env = {{ {} }}", variables.join(", "))),
+                2 => {
+                    for variable in variables {
+                        self.own(&format!("env.{variable}"));
+                    }
+                }
+                _ => {
+                    if self.dice.one_in(2) {
+                        self.foreign("");
+                    }
+                    if self.dice.one_in(3) {
+                        self.foreign("[between.tables]");
+                        self.foreign("x = 1");
+                    }
+                    self.own(&format!("[mcp_servers.{name}.env]"));
+                    for variable in variables {
+                        self.own(&variable);
+                    }
+                }
+            }
+            if self.dice.one_in(4) {
+                self.own(&format!("[mcp_servers.{name}.tools.x]"));
+                self.own("approval_mode = \"approve\"");
+            }
+        }
+
+        fn own_inline(&mut self) -> String {
+            let mut members = self.own_keys();
+            members.retain(|line| !line.contains('\n'));
+            let variables = self.variables();
+            if self.dice.one_in(2) {
+                members.push(match self.dice.roll(2) {
+                    0 => format!("env = {{{}}}", variables.join(",")),
+                    _ => format!("env = {{ {} }}", variables.join(", ")),
+                });
+            }
+            match self.dice.roll(3) {
+                0 => format!("{{{}}}", members.join(", ")),
+                1 => format!("{{ {} }}", members.join(", ")),
+                _ => format!("{{ {}  }}", members.join(" , ")),
+            }
+        }
+
+        fn own_dotted(&mut self, prefix: &str) {
+            let mut any = false;
+            for line in self.own_keys() {
+                self.own(&format!("{prefix}.{line}"));
+                any = true;
+            }
+            for variable in self.variables() {
+                self.own(&format!("{prefix} . env . {variable}"));
+                any = true;
+            }
+            if !any {
+                self.own(&format!("{prefix}.enabled = true"));
+            }
+            self.file.has_entry = true;
+        }
+    }
+
+    pub fn make(seed: u64) -> File {
+        let mut dice = Dice(seed);
+        let eol = dice.roll(3);
+        let mark = dice.one_in(4);
+        let file = File { text: String::new(), foreign: Vec::new(), has_entry: false };
+        let mut maker = Maker { dice, eol, file, count: 0 };
+        if mark {
+            maker.file.text.push('\u{feff}');
+        }
+        maker.noise();
+        maker.key_values(3);
+        let name = maker.name();
+        match maker.dice.roll(10) {
+            0 | 1 => {
+                maker.other_servers();
+            }
+            2..=4 => {
+                maker.other_servers();
+                maker.own_tables();
+                maker.noise();
+                maker.other_servers();
+            }
+            5 => {
+                maker.foreign("[mcp_servers]");
+                maker.foreign("a = { command = 'x' }");
+                let inline = maker.own_inline();
+                maker.own(&format!("{name} = {inline}"));
+                maker.file.has_entry = true;
+                maker.foreign("z.command = 'x'");
+            }
+            6 => {
+                maker.foreign("[mcp_servers]");
+                maker.own_dotted(name);
+                maker.foreign("b.command = 'y'");
+            }
+            7 => {
+                maker.foreign("mcp_servers.first.command = 'x'");
+                if maker.dice.one_in(2) {
+                    maker.own_dotted(&format!("mcp_servers.{name}"));
+                } else if maker.dice.one_in(2) {
+                    let inline = maker.own_inline();
+                    maker.own(&format!("mcp_servers . {name} = {inline}"));
+                    maker.file.has_entry = true;
+                }
+            }
+            8 => {
+                let inline = maker.own_inline();
+                let text =
+                    maker.dice.pick(&["mcp_servers = { first = { command = 'x' }", "mcp_servers = {a=1"]);
+                maker.file.text.push_str(text);
+                maker.file.foreign.push(text.to_owned());
+                if maker.dice.one_in(2) {
+                    maker.file.text.push_str(&format!(", {name} = {inline}"));
+                    maker.file.has_entry = true;
+                }
+                let text = maker.dice.pick(&["", ", last = { url = 'y' }"]);
+                maker.file.text.push_str(text);
+                if !text.is_empty() {
+                    maker.file.foreign.push(text[1..].to_owned());
+                }
+                maker.file.text.push_str(" }");
+                maker.foreign(" # theirs");
+            }
+            _ => {}
+        }
+        for _ in 0..maker.dice.roll(3) {
+            maker.count += 1;
+            let header = maker.dice.pick(&["[other]", "[[list]]", "[projects.\"/a b\"]"]);
+            let header = header.replace("other", &format!("other{}", maker.count));
+            let header = header.replace("a b", &format!("a b{}", maker.count));
+            maker.foreign(&header);
+            maker.key_values(2);
+        }
+        if maker.dice.one_in(3) {
+            let text = maker.file.text.trim_end_matches(['\n', '\r']).to_owned();
+            maker.file.text = text;
+        }
+        maker.file
+    }
+}
+
+mod json_files {
+    use super::*;
+
+    struct Maker {
+        dice: Dice,
+        comments: bool,
+        eol: &'static str,
+        /// Indentation; none for one line.
+        unit: Option<&'static str>,
+        colon: &'static str,
+        comma: &'static str,
+        text: String,
+        foreign: Vec<String>,
+    }
+
+    impl Maker {
+        fn gap(&mut self, depth: usize) {
+            if let Some(unit) = self.unit {
+                self.text.push_str(self.eol);
+                self.text.push_str(&unit.repeat(depth));
+            }
+        }
+
+        fn value(&mut self) -> &'static str {
+            self.dice.pick(&[
+                "1",
+                "123456789012345678901234567890.5e-7",
+                "\"\\ud83d\"",
+                "\"\\u0061 \\/ \\\" é\"",
+                "null",
+                "[1, {\"mcpServers\": {\"agent-bridge\": {}}}, \"x\"]",
+                "{\"dup\":1,\"dup\":2}",
+                "{}",
+                "[]",
+                "\"// no comment\"",
+                "-0",
+            ])
+        }
+
+        /// Members of an object, each with a flag whether it is not ours.
+        fn object(&mut self, depth: usize, members: Vec<(String, bool)>) {
+            self.text.push('{');
+            let last = members.len().saturating_sub(1);
+            let any = !members.is_empty();
+            for (index, (member, foreign)) in members.into_iter().enumerate() {
+                if self.comments && self.dice.one_in(6) {
+                    self.gap(depth + 1);
+                    let comment = self.dice.pick(&["/* , } */", "/* \"agent-bridge\": */"]);
+                    self.text.push_str(comment);
+                    self.foreign.push(comment.to_owned());
+                }
+                self.gap(depth + 1);
+                self.text.push_str(&member);
+                if foreign {
+                    self.foreign.push(member);
+                }
+                if index < last {
+                    self.text.push(',');
+                    if self.unit.is_none() {
+                        self.text.push_str(self.comma);
+                    }
+                } else if self.comments && self.unit.is_some() && self.dice.one_in(4) {
+                    self.text.push_str(" // }, last");
+                    self.foreign.push(" // }, last".to_owned());
+                }
+            }
+            if any || self.dice.one_in(4) {
+                self.gap(depth);
+            }
+            self.text.push('}');
+        }
+
+        fn nested(&mut self, depth: usize, members: Vec<(String, bool)>) -> String {
+            let outer = std::mem::take(&mut self.text);
+            self.object(depth, members);
+            std::mem::replace(&mut self.text, outer)
+        }
+    }
+
+    pub fn make(seed: u64, comments: bool) -> File {
+        let mut dice = Dice(seed);
+        let eol = dice.pick(&["\n", "\r\n"]);
+        let unit = match dice.roll(4) {
+            0 => None,
+            1 => Some("  "),
+            2 => Some("    "),
+            _ => Some("\t"),
+        };
+        let tight = unit.is_none() && dice.one_in(2);
+        let (colon, comma) = if tight { (":", "") } else { (": ", " ") };
+        let mark = dice.one_in(4);
+        let mut maker =
+            Maker { dice, comments, eol, unit, colon, comma, text: String::new(), foreign: Vec::new() };
+        let mut has_entry = false;
+        let pair = |maker: &Maker, key: &str, value: &str| format!("\"{key}\"{}{value}", maker.colon);
+        let mut members = Vec::new();
+        for index in 0..maker.dice.roll(3) {
+            let value = maker.value();
+            members.push((pair(&maker, &format!("before{index}"), value), true));
+        }
+        if !maker.dice.one_in(3) {
+            let mut servers = Vec::new();
+            for index in 0..maker.dice.roll(3) {
+                let value = maker.dice.pick(&[
+                    "{\"command\":\"x\",\"env\":{\"TOKEN\":\"s\"}}",
+                    "{}",
+                    "{ \"url\" : \"y\" }",
+                ]);
+                servers.push((pair(&maker, &format!("other{index}"), value), true));
+            }
+            if maker.dice.one_in(2) {
+                has_entry = true;
+                let mut own = Vec::new();
+                for choice in [
+                    &["", "\"command\": \"/old\"", "\"command\":\"\\/opt/a b/bin/agent-bridge\""][..],
+                    &["", "\"args\": [\"serve\"]", "\"args\": [ \"x\", \"y\" ]", "\"args\":[]"],
+                    &["", "\"type\": \"stdio\""],
+                    &["", "\"trust\": false", "\"trust\": true"],
+                    &["", "\"alwaysAllow\": [\"a\", 1]"],
+                ] {
+                    let line = maker.dice.pick(choice);
+                    if !line.is_empty() {
+                        own.push((line.to_owned(), line.contains("alwaysAllow")));
+                    }
+                }
+                if maker.dice.one_in(2) {
+                    let mut variables = Vec::new();
+                    for choice in [
+                        &[
+                            "",
+                            "\"AGENT_BRIDGE_CONFIG\": \"/old\"",
+                            "\"AGENT_BRIDGE_CONFIG\":\"/opt/a b/config.json\"",
+                        ][..],
+                        &["", "\"TOKEN\": \"s3cret\""],
+                    ] {
+                        let line = maker.dice.pick(choice);
+                        if !line.is_empty() {
+                            variables.push((line.to_owned(), line.contains("TOKEN")));
+                        }
+                    }
+                    let env = maker.nested(3, variables);
+                    own.push((pair(&maker, "env", &env), false));
+                }
+                let entry = maker.nested(2, own);
+                let name =
+                    maker.dice.pick(&["agent-bridge", "agent_bridge", "Agent-Bridge", "agent\\u002dbridge"]);
+                servers.push((pair(&maker, name, &entry), false));
+                if maker.dice.one_in(2) {
+                    servers.push((pair(&maker, "later", "{\"command\": \"z\"}"), true));
+                }
+            }
+            let section = maker.nested(1, servers);
+            members.push((pair(&maker, "mcpServers", &section), false));
+        }
+        for index in 0..maker.dice.roll(3) {
+            let value = maker.value();
+            members.push((pair(&maker, &format!("after{index}"), value), true));
+        }
+        // Pieces were collected inside out; they are looked for in the order of the text.
+        maker.object(0, members);
+        let mut text = maker.text;
+        if maker.dice.one_in(2) {
+            text.push_str(eol);
+        }
+        if comments && maker.dice.one_in(4) {
+            text = format!("// head{eol}{text}");
+            maker.foreign.push("// head".into());
+        }
+        if mark {
+            text.insert(0, '\u{feff}');
+        }
+        let mut foreign = maker.foreign;
+        foreign.sort_by_key(|piece| text.find(piece.as_str()));
+        File { text, foreign, has_entry }
+    }
+}
+
+/// Whether all pieces are there, in their order, without overlap.
+fn in_order(text: &str, pieces: &[String]) -> Result<(), String> {
+    let mut at = 0;
+    for piece in pieces {
+        match text[at..].find(piece.as_str()) {
+            Some(found) => at += found + piece.len(),
+            None => return Err(format!("{piece:?} is not where it was")),
+        }
+    }
+    Ok(())
+}
+
+fn all_there(text: &str, pieces: &[String]) -> Result<(), String> {
+    match pieces.iter().find(|piece| text.matches(piece.as_str()).count() < 1) {
+        Some(piece) => Err(format!("{piece:?} is gone")),
+        None => Ok(()),
+    }
+}
+
+fn holds(format: Format, file: &File, windows: bool) -> Result<(), String> {
+    let wanted = wanted(format, windows);
+    let before = &file.text;
+    let merged = match merge(format, true, before, &wanted) {
+        Ok(merged) => merged,
+        Err(refusal) => return Err(format!("refused: {refusal:?}")),
+    };
+    if (merged.state == State::Absent) == file.has_entry {
+        return Err(format!("state {:?}", merged.state));
+    }
+    let after = &merged.after;
+    if format == Format::Toml { in_order(after, &file.foreign) } else { all_there(after, &file.foreign) }?;
+    let again = merge(format, true, after, &wanted).map_err(|refusal| format!("second time: {refusal:?}"))?;
+    if again.after != *after || again.state != State::Correct {
+        return Err(format!("twice is not once:\n{}", again.after));
+    }
+    // Nobody touched the file since.
+    match undo(format, before, after, &wanted) {
+        Some(undone) if undone == *before => {}
+        other => return Err(format!("undone it is {other:?}\nafter the change it was {after:?}")),
+    }
+    // Somebody else did.
+    let theirs = match format {
+        Format::Toml => format!("{}\n[theirs]\nx = 1\n", after.trim_end_matches(['\r', '\n'])),
+        _ => {
+            let close = after.rfind('}').unwrap();
+            let mut text = after.clone();
+            text.replace_range(close..=close, ",\"theirs\":1}");
+            text
+        }
+    };
+    if merge(format, true, &theirs, &wanted).is_ok() {
+        let undone = undo(format, before, &theirs, &wanted).ok_or("their change cannot be kept")?;
+        if !undone.contains("theirs") {
+            return Err("their change is gone".into());
+        }
+        all_there(&undone, &file.foreign)?;
+        let state = merge(format, true, &undone, &wanted).map_err(|refusal| format!("{refusal:?}"))?.state;
+        if state != merged.state {
+            return Err(format!("{state:?} after undoing, {:?} before\n{undone}", merged.state));
+        }
+    }
+    // Without the entry nothing of ours is left.
+    let without =
+        remove(format, after, &wanted).map_err(|refusal| format!("{refusal:?}"))?.ok_or("not found")?;
+    // What stands inside the entry goes with it.
+    let inside = |piece: &str| {
+        ["s3cret", "alwaysAllow"].iter().any(|mark| piece.contains(mark))
+            || (file.has_entry && (piece.starts_with("/*") || piece.starts_with(" //")))
+    };
+    let outside = |piece: &&String| !inside(piece);
+    let outside: Vec<String> = file.foreign.iter().filter(outside).cloned().collect();
+    all_there(&without, &outside)?;
+    if format == Format::Toml && !file.has_entry && without != *before {
+        return Err(format!("added and removed it is {without:?}"));
+    }
+    Ok(())
+}
+
+/// A share of the cases can be had with `CLIENT_FILE_CASES`.
+fn cases() -> ProptestConfig {
+    let cases = std::env::var("CLIENT_FILE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(8_000);
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() }
+}
+
+fn shown(text: &str) -> String {
+    text.split_inclusive('\n').map(|line| format!("    {line:?}\n")).collect()
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn toml_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {
+        let file = toml_files::make(seed);
+        if let Err(why) = holds(Format::Toml, &file, windows) {
+            prop_assert!(false, "{why}\nof the file\n{}", shown(&file.text));
+        }
+    }
+
+    #[test]
+    fn json_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {
+        let file = json_files::make(seed, false);
+        if let Err(why) = holds(Format::Json, &file, windows) {
+            prop_assert!(false, "{why}\nof the file\n{}", shown(&file.text));
+        }
+    }
+
+    #[test]
+    fn json_with_comments_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {
+        let file = json_files::make(seed, true);
+        if let Err(why) = holds(Format::JsonWithComments, &file, windows) {
+            prop_assert!(false, "{why}\nof the file\n{}", shown(&file.text));
+        }
+    }
+
+    #[test]
+    fn no_text_at_all_makes_it_stumble(text in "\\PC{0,80}", windows in any::<bool>()) {
+        for format in [Format::Toml, Format::Json, Format::JsonWithComments] {
+            let wanted = wanted(format, windows);
+            match merge(format, true, &text, &wanted) {
+                Ok(merged) => prop_assert_eq!(undo(format, &text, &merged.after, &wanted), Some(text.clone())),
+                Err(Refusal::Broken(_) | Refusal::Unsupported(_) | Refusal::Ambiguous(_)) => {}
+            }
+        }
+    }
+}
