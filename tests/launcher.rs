@@ -1,4 +1,5 @@
 //! The launcher: what clients start instead of a release, and what it does when the release cannot be had.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
 
 mod support;
 
@@ -11,7 +12,7 @@ use agent_bridge::release::pointer::{self, Trial};
 use agent_bridge::release::transaction::InstallLock;
 use agent_bridge::release::{ReleaseId, digest, lease, trial};
 use support::prelude::*;
-use support::release::{Release, ReleaseWorld, set_mode};
+use support::release::set_mode;
 
 /// A release that says on standard output which one it is, as a message that the harness takes.
 fn speaker(version: &str) -> Release {
