@@ -126,6 +126,21 @@ mod on_linux {
     }
 
     #[test]
+    fn cutover_is_before_or_after_at_every_call() {
+        prove(&subject::CUTOVER);
+    }
+
+    #[test]
+    fn rollback_is_before_or_after_at_every_call() {
+        prove(&subject::ROLLBACK);
+    }
+
+    #[test]
+    fn recovery_of_cutover_can_be_cut_off_and_run_again() {
+        prove_recovery(&subject::CUTOVER);
+    }
+
+    #[test]
     fn recovery_of_history_mark_can_be_cut_off_and_run_again() {
         prove_recovery(&subject::MARK);
     }

@@ -14,6 +14,8 @@ pub struct Subject {
     pub prepare: fn(&Live),
     /// The command.
     pub arguments: &'static [&'static str],
+    /// Begin of names that it leaves behind a cut after its decision, for its next run to remove.
+    pub sweeps: Option<&'static str>,
 }
 
 /// A release whose program is the program under test, but small: it only starts it.
@@ -51,6 +53,7 @@ pub const MARK: Subject = Subject {
         make_current_in(&live.layout(), &ids[1]);
     },
     arguments: &["history", "mark", "2", "bad"],
+    sweeps: None,
 };
 
 /// `prune`: a release goes.
@@ -60,4 +63,47 @@ pub const PRUNE: Subject = Subject {
         installation(live);
     },
     arguments: &["prune", "--keep", "0"],
+    sweeps: Some("root/releases/.pruned-"),
+};
+
+/// The id of the newer release of [`installation`].
+const NEW: &str = "1.1.0+7fbd210";
+
+/// The shared config, with a mark by which two can be told apart.
+fn write_config(path: &Path, live: &Live, mark: &str) {
+    let config = serde_json::json!({
+        "allowedRoots": [live.home()], "stateDir": live.home().join("state"),
+        "agents": { "codex": { "enabled": false }, "claude": { "enabled": false, "defaultModel": mark } },
+    });
+    fs::write(path, format!("{config:#}\n")).unwrap();
+    set_mode(path, 0o600);
+}
+
+/// `cutover` to the newer release with another config.
+pub const CUTOVER: Subject = Subject {
+    name: "cutover",
+    prepare: |live| {
+        let ids = installation(live);
+        assert_eq!(ids[1], NEW);
+        write_config(&live.layout().config(), live, "old");
+        write_config(&live.given("config.json"), live, "new");
+    },
+    arguments: &["cutover", NEW, "--yes", "--stage-config", "{given}/config.json", "--reason", "a test"],
+    sweeps: None,
+};
+
+/// `rollback` from it.
+pub const ROLLBACK: Subject = Subject {
+    name: "rollback",
+    prepare: |live| {
+        (CUTOVER.prepare)(live);
+        // By commands, so that what is gone back to is what commands leave.
+        let old = agent_bridge::release::pointer::current(&live.layout()).unwrap().release_id;
+        live.must(&["history", "mark", "1", "bad"]);
+        live.must(&["cutover", old.as_str(), "--yes", "--update-launcher", "--reason", "again"]);
+        live.must(&["history", "mark", "2", "good"]);
+        live.must(CUTOVER.arguments);
+    },
+    arguments: &["rollback", "--yes", "--reason", "it was slow"],
+    sweeps: None,
 };

@@ -81,6 +81,11 @@ impl Tree {
         lines
     }
 
+    /// Leaves out every name that begins so.
+    pub fn forget(&mut self, prefix: &str) {
+        self.0.retain(|name, _| !name.starts_with(prefix));
+    }
+
     /// One text for the whole, to find equal ones.
     pub fn fingerprint(&self) -> String {
         let mut text = Vec::new();
