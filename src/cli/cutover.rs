@@ -152,7 +152,9 @@ fn switch(
         if !common.yes {
             ask(context, layout, &request, output)?;
         }
-        cutover::switch(context, layout, &request, &Interruption::watch())?
+        let switched = cutover::switch(context, layout, &request, &Interruption::watch())?;
+        output.committed();
+        switched
     };
     switched.warnings.splice(0..0, warnings);
     show(&switched, common.json, output);

@@ -71,6 +71,7 @@ pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
         };
         let because = because.unwrap_or_else(|| "marked by hand".into());
         generations::mark(&layout, context.clock, &Interruption::watch(), generation, verdict, &because)?;
+        output.committed();
         output.note(&format!("Generation {generation} is {} now.", verdict.as_str()));
     }
     let document = Document {

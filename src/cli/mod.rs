@@ -151,11 +151,17 @@ pub fn run(context: Context) -> u8 {
         Ok(code) => code,
         Err(error) => {
             output.error(&error);
-            error.exit() as u8
+            match error.exit() {
+                Exit::RecoveryNeeded => Exit::RecoveryNeeded as u8,
+                _ if output.is_committed() => Exit::Ok as u8,
+                exit => exit as u8,
+            }
         }
     };
     match output.out.flush() {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Unexpected as u8,
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe && !output.is_committed() => {
+            Exit::Unexpected as u8
+        }
         _ => exit,
     }
 }

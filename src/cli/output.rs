@@ -23,6 +23,8 @@ pub struct Output {
     /// Columns of the terminal on standard error, if it is one with a size.
     error_columns: Option<usize>,
     color: bool,
+    /// See [`Self::committed`].
+    is_committed: bool,
 }
 
 impl Output {
@@ -38,7 +40,19 @@ impl Output {
             out_columns: columns(&Term::stdout()),
             error_columns: columns(&Term::stderr()),
             color: stderr_is_terminal && !plain,
+            is_committed: false,
         }
+    }
+
+    /// Says that what the command was asked for is done and on the disk. The exit code tells the state of the
+    /// machine, so from now on a failure to show the result is told, but is no failure of the command.
+    pub fn committed(&mut self) {
+        self.is_committed = true;
+    }
+
+    /// Whether that was said.
+    pub fn is_committed(&self) -> bool {
+        self.is_committed
     }
 
     /// One line of the result.

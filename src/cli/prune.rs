@@ -36,6 +36,7 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
     let pinned = args.pinned.iter().map(|id| ReleaseId::parse(id)).collect::<Result<_, _>>()?;
     let options = prune::Options { keep: args.keep, pinned, dry_run: args.dry_run };
     let report = prune::prune(context, &layout, &options, &Interruption::watch())?;
+    output.committed();
     for warning in &report.warnings {
         output.note(&format!("warning: {warning}"));
     }

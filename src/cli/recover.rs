@@ -35,6 +35,7 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         true => recovery::recover(&layout, context.clock, true)?,
         false => lease::recover(&layout, context.clock, WAIT_FOR_GATE)?,
     };
+    output.committed();
     if args.json {
         output.document("recovery", &report);
         return Ok(Exit::Ok);

@@ -40,8 +40,8 @@ pub use locks::{
 };
 pub use programs::{FileId, RunningProgram, file_id, limits_of_sight, running_program, running_programs};
 pub use replace::{
-    Replacement, final_target, mode_of, move_durable, open_no_link, open_to_run, overwrite_durable,
-    remove_durable, replace_durable, replace_if, seal_tree, sync_file,
+    Replacement, confirm_durable, final_target, mode_of, move_durable, open_no_link, open_to_run,
+    overwrite_durable, remove_durable, replace_durable, replace_if, seal_tree,
 };
 pub use staging::{FileView, clear_quarantine, create_staged, free_space, mark_executable};
 pub use termination::termination;

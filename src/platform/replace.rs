@@ -202,6 +202,19 @@ pub fn overwrite_durable(path: &Path, bytes: &[u8]) -> Result<(), PlatformError>
     if is_new { super::sync_dir(&folder) } else { Ok(()) }
 }
 
+/// Makes what is there under a name survive a power cut, its absence too: for what a process that was cut off may
+/// have written without waiting for the disk.
+pub fn confirm_durable(path: &Path) -> Result<(), PlatformError> {
+    match os::sync_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write_error(path, error)),
+        _ => {}
+    }
+    match path.parent() {
+        Some(folder) if folder.is_dir() => super::sync_dir(folder),
+        _ => Ok(()),
+    }
+}
+
 /// Moves a file or a folder to a name that is free, within one file system.
 pub fn move_durable(from: &Path, to: &Path) -> Result<(), PlatformError> {
     if std::fs::symlink_metadata(to).is_ok() {
@@ -215,13 +228,14 @@ pub fn move_durable(from: &Path, to: &Path) -> Result<(), PlatformError> {
     Ok(())
 }
 
-/// Removes a file or a folder with all that is in it, also what is read-only. It is no error if it is gone.
+/// Removes a file or a folder with all that is in it, also what is read-only. It is no error if it is gone: then
+/// that is made to last.
 /// Links are removed, never followed.
 pub fn remove_durable(path: &Path) -> Result<(), PlatformError> {
     let failed = |source: io::Error| write_error(path, source);
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return confirm_durable(path),
         Err(error) => return Err(failed(error)),
     };
     let removed = if found.is_dir() { remove_tree(path) } else { remove_one(path) };
@@ -251,7 +265,7 @@ fn remove_tree(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder and everything in it read-only: 0555 and 0444 (0555 for programs) on Unix, the read-only
-/// attribute of files on Windows.
+/// attribute of files on Windows. All of it lasts.
 pub fn seal_tree(path: &Path) -> Result<(), PlatformError> {
     let mut folders = vec![path.to_path_buf()];
     let mut next = 0;
@@ -264,12 +278,13 @@ pub fn seal_tree(path: &Path) -> Result<(), PlatformError> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() {
-                os::seal(&entry.path()).map_err(failed)?;
+                os::seal(&entry.path()).and_then(|()| os::sync_file(&entry.path())).map_err(failed)?;
             }
         }
     }
     for folder in folders.iter().rev() {
         os::seal(folder).map_err(|source| write_error(folder, source))?;
+        super::sync_dir(folder)?;
     }
     Ok(())
 }
@@ -298,19 +313,6 @@ pub fn open_no_link(path: &Path) -> io::Result<File> {
 /// long as it is open.
 pub fn open_to_run(path: &Path) -> io::Result<File> {
     os::open_to_run(path)
-}
-
-/// Makes a file that is in place, and its name, survive a power cut.
-pub fn sync_file(path: &Path) -> Result<(), PlatformError> {
-    let failed = |source| PlatformError::NotConfirmed { path: path.to_path_buf(), source };
-    // To sync it Windows wants the right to write.
-    OpenOptions::new()
-        .read(true)
-        .append(cfg!(windows))
-        .open(path)
-        .and_then(|file| file.sync_all())
-        .map_err(failed)?;
-    super::sync_dir(&folder_of(path)?)
 }
 
 #[cfg(test)]

@@ -34,6 +34,11 @@ pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Waits until the disk has a file as it is now.
+pub(super) fn sync_file(path: &Path) -> io::Result<()> {
+    open_no_link(path)?.sync_all()
+}
+
 /// Gives a new file the permissions, the owner and the extended attributes of the one it will replace.
 pub(super) fn keep_identity(file: &File, old_path: &Path, old: &fs::Metadata) -> io::Result<()> {
     let new = file.metadata()?;

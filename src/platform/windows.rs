@@ -35,6 +35,15 @@ pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Waits until the disk has a file as it is now. That needs the right to write; a file that is read-only was
+/// synced before it became that.
+pub(super) fn sync_file(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).open(path).and_then(|file| file.sync_all()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
+}
+
 /// Another program has the file open. "Access denied" is among them: that is what replacing a file
 /// reports while a scanner holds it or its deletion is pending.
 pub(super) fn is_busy(error: &io::Error) -> bool {

@@ -275,6 +275,12 @@ impl Journal {
         })
     }
 
+    /// Waits until the disk has what was read from it: a process that was cut off may have written it only.
+    pub fn sync(&self, layout: &Layout) -> Result<(), ReleaseError> {
+        self.file.sync_data().map_err(ReleaseError::io("cannot sync", &self.path))?;
+        sync_folder(layout)
+    }
+
     /// The id of the transaction.
     pub fn txid(&self) -> &str {
         &self.txid

@@ -66,7 +66,7 @@ pub fn replace(context: &Context, from: &Path, sha256: &str) -> Result<Replaced,
     let replaced = self_replace::self_replace(&draft);
     let _ = std::fs::remove_file(&draft);
     replaced.map_err(|error| refused(&error.to_string()))?;
-    platform::sync_file(&launcher).map_err(ReleaseError::from)?;
+    platform::confirm_durable(&launcher).map_err(ReleaseError::from)?;
     require(&layout, sha256)?;
     if before.is_some() && platform::file_id(&launcher) == before {
         return Err(refused("the system wrote over the old file instead of making a new one"));

@@ -45,21 +45,42 @@ pub fn recover(layout: &Layout, clock: Clock, dry_run: bool) -> Result<Recovery,
     let _lock = InstallLock::take(layout)?;
     match journal::unfinished(layout)? {
         None => {
-            transaction::release_ballast(layout);
+            transaction::release_ballast(layout)?;
             Ok(Recovery { changed: renew_copy(layout)?, ..nothing })
         }
+        // Whatever fails from here on, there is still something to recover, and the exit code has to say so.
         Some(cut) => match cut.commit().map(<[Action]>::to_vec) {
-            None => undo_unfinished(layout, clock),
-            Some(actions) => {
-                let mut report = plan(layout, &cut)?;
-                let mut journal = Journal::reopen(&cut)?;
-                finish(layout, clock, &mut journal, &actions)?;
-                sweep(layout, &cut);
-                report.changed = true;
-                Ok(report)
-            }
+            None => undo_unfinished(layout, clock).map_err(|error| match error {
+                ReleaseError::JournalDamaged { .. } => error,
+                error => ReleaseError::NotUndone {
+                    txid: cut.txid,
+                    cause: "it was cut off".into(),
+                    why: error.to_string(),
+                },
+            }),
+            Some(actions) => complete(layout, clock, &cut, &actions).map_err(|error| match error {
+                ReleaseError::JournalDamaged { .. } => error,
+                error => ReleaseError::NotFinished { txid: cut.txid, why: error.to_string() },
+            }),
         },
     }
+}
+
+/// Does the rest of what was decided.
+fn complete(
+    layout: &Layout,
+    clock: Clock,
+    cut: &Transcript,
+    actions: &[Action],
+) -> Result<Recovery, ReleaseError> {
+    let mut report = plan(layout, cut)?;
+    // The decision was read, but it may be in memory only; nothing may follow it before the disk has it.
+    let mut journal = Journal::reopen(cut)?;
+    journal.sync(layout)?;
+    sweep(layout, cut)?;
+    finish(layout, clock, &mut journal, actions)?;
+    report.changed = true;
+    Ok(report)
 }
 
 /// Puts back everything that the transaction at the end of the journal did. The caller holds the install lock.
@@ -68,8 +89,9 @@ pub(super) fn undo_unfinished(layout: &Layout, clock: Clock) -> Result<Recovery,
         return Ok(Recovery { outcome: "nothing", ..Recovery::default() });
     };
     let mut report = plan(layout, &cut)?;
-    transaction::release_ballast(layout);
+    let _ = transaction::release_ballast(layout);
     if cut.records.is_empty() {
+        transaction::release_ballast(layout)?;
         platform::remove_durable(&cut.path)?;
         report.changed = true;
         return Ok(report);
@@ -94,11 +116,12 @@ pub(super) fn undo_unfinished(layout: &Layout, clock: Clock) -> Result<Recovery,
             _ => {}
         }
     }
-    sweep(layout, &cut);
+    sweep(layout, &cut)?;
     // With a conflict the old content may be all that is left of something.
     if report.conflicts.is_empty() {
         platform::remove_durable(&layout.backup(&cut.txid))?;
     }
+    transaction::release_ballast(layout)?;
     let mut journal = Journal::reopen(&cut)?;
     end(clock, &mut journal, Outcome::Undone, report.conflicts.clone())?;
     report.changed = true;
@@ -112,12 +135,13 @@ pub(super) fn finish(
     journal: &mut Journal,
     actions: &[Action],
 ) -> Result<(), ReleaseError> {
-    transaction::release_ballast(layout);
+    let _ = transaction::release_ballast(layout);
     for action in actions {
         fault::point("finish-step");
         apply(layout, journal.txid(), action)?;
     }
     fault::point("before-end");
+    transaction::release_ballast(layout)?;
     end(clock, journal, Outcome::Committed, Vec::new())
 }
 
@@ -131,11 +155,15 @@ fn end(
     journal.append(&at, Record::End { outcome, conflicts }).map_err(AppendError::into_inner)
 }
 
+/// One step. Where it was done before, by a process that was cut off, it may be in memory only: it is made to last
+/// like one that is done now.
 fn apply(layout: &Layout, txid: &str, action: &Action) -> Result<(), ReleaseError> {
     match action {
         Action::Put { path, content: wanted, mode } => {
             let path = layout.resolve(path)?;
-            if content(&path)?.as_deref() != Some(wanted.as_bytes()) {
+            if content(&path)?.as_deref() == Some(wanted.as_bytes()) {
+                platform::confirm_durable(&path)?;
+            } else {
                 if let Some(folder) = path.parent() {
                     platform::create_private_dir(folder)?;
                 }
@@ -145,7 +173,9 @@ fn apply(layout: &Layout, txid: &str, action: &Action) -> Result<(), ReleaseErro
         }
         Action::Slot { slot, content: wanted } => {
             let path = layout.slot(*slot);
-            if content(&path)?.as_deref() != Some(wanted.as_bytes()) {
+            if content(&path)?.as_deref() == Some(wanted.as_bytes()) {
+                platform::confirm_durable(&path)?;
+            } else {
                 platform::overwrite_durable(&path, wanted.as_bytes())?;
             }
         }
@@ -184,7 +214,10 @@ fn require_moved(from: &Path, to: &Path) -> Result<(), ReleaseError> {
         return Err(ReleaseError::io("cannot move", from)(std::io::ErrorKind::NotFound.into()));
     }
     // The move itself may have been all that the disk had when it was cut off.
-    Ok(to.parent().map_or(Ok(()), platform::sync_dir)?)
+    for folder in [to.parent(), from.parent()].into_iter().flatten() {
+        platform::sync_dir(folder)?;
+    }
+    Ok(())
 }
 
 /// A replaced file that is put back.
@@ -201,6 +234,8 @@ impl Undo<'_> {
     fn run(&self, layout: &Layout, txid: &str) -> Result<bool, ReleaseError> {
         let now = facts_of(self.path)?;
         if now.as_ref() == self.before {
+            // It may have been put back by a recovery that was cut off before the disk had it.
+            platform::confirm_durable(self.path)?;
             return Ok(true);
         }
         let old = match (self.backup, self.before) {
@@ -299,7 +334,7 @@ fn renew_copy(layout: &Layout) -> Result<bool, ReleaseError> {
 }
 
 /// Removes the temporary files that a killed transaction left, each by its exact name.
-fn sweep(layout: &Layout, cut: &Transcript) {
+fn sweep(layout: &Layout, cut: &Transcript) -> Result<(), ReleaseError> {
     let name = temporary_name(&cut.txid);
     let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
     for (_, record) in &cut.records {
@@ -320,14 +355,19 @@ fn sweep(layout: &Layout, cut: &Transcript) {
     folders.insert(layout.backup(&cut.txid));
     let programs = layout.root().join("bin");
     for folder in folders {
-        let _ = std::fs::remove_file(folder.join(&name));
+        match transaction::remove_if_there(&folder.join(&name)) {
+            // A folder that is no folder holds nothing of ours.
+            Err(ReleaseError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotADirectory => {}
+            done => done?,
+        }
         // A launcher that was replacing itself leaves names that it chose.
         if folder == programs {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 if entry.file_name().to_string_lossy().starts_with('.') {
-                    let _ = std::fs::remove_file(entry.path());
+                    transaction::remove_if_there(&entry.path())?;
                 }
             }
         }
     }
+    Ok(())
 }

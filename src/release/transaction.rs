@@ -15,7 +15,7 @@ use super::journal::{self, Action, AppendError, FileFacts, Journal, Record};
 use super::{Layout, ReleaseError, digest, recovery};
 use crate::context::Clock;
 use crate::error::Error;
-use crate::platform::{self, LockFile, Replacement};
+use crate::platform::{self, LockFile, PlatformError, Replacement};
 
 /// Largest file that is replaced.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -32,10 +32,14 @@ impl InstallLock {
     /// Takes it, or says who is at work.
     pub fn take(layout: &Layout) -> Result<Self, ReleaseError> {
         layout.create()?;
-        platform::require_locks(&layout.root().join("locks"))?;
-        match platform::try_exclusive(&layout.install_lock())? {
-            Some(file) => Ok(Self { _file: file }),
-            None => Err(ReleaseError::Locked { root: layout.root().to_path_buf() }),
+        let path = layout.install_lock();
+        let Some(file) = platform::try_exclusive(&path)? else {
+            return Err(ReleaseError::Locked { root: layout.root().to_path_buf() });
+        };
+        // Asked of the lock itself: a file made to try it with would stay behind a kill.
+        match platform::try_exclusive(&path)? {
+            None => Ok(Self { _file: file }),
+            Some(_) => Err(PlatformError::LocksUnreliable { path: layout.root().join("locks") }.into()),
         }
     }
 
@@ -149,9 +153,10 @@ impl<'a> Transaction<'a> {
             Err(error) => {
                 // Nothing was done: the journal itself is all there is to take back.
                 let path = this.journal.path().to_path_buf();
-                release_ballast(layout);
                 drop(this);
-                match platform::remove_durable(&path) {
+                let removed = release_ballast(layout)
+                    .and_then(|()| platform::remove_durable(&path).map_err(ReleaseError::from));
+                match removed {
                     Ok(()) => Err(error),
                     Err(left) => Err(ReleaseError::NotUndone {
                         txid: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -383,7 +388,18 @@ fn reserve(layout: &Layout, bytes: usize) -> Result<(), ReleaseError> {
     Ok(platform::overwrite_durable(&path, &filling)?)
 }
 
-/// Gives it back.
-pub(super) fn release_ballast(layout: &Layout) {
-    let _ = std::fs::remove_file(ballast(layout));
+/// Gives it back. What follows may work without, so most callers go on where this fails; nothing is over before
+/// it succeeded.
+pub(super) fn release_ballast(layout: &Layout) -> Result<(), ReleaseError> {
+    remove_if_there(&ballast(layout))
+}
+
+/// Removes a file of ours that may be gone already.
+pub(super) fn remove_if_there(path: &Path) -> Result<(), ReleaseError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ReleaseError::io("cannot remove", path)(error))
+        }
+        _ => Ok(()),
+    }
 }

@@ -333,27 +333,7 @@ impl ReleaseWorld {
 
     /// Puts a release in place as the command would, without it; gives its id.
     pub fn place(&self, release: &Release) -> String {
-        let layout = self.layout();
-        layout.create().expect("the folders of the installation");
-        let id = ReleaseId::parse(&release.id()).expect("a release id");
-        let folder = layout.release(&id);
-        assert!(!folder.exists(), "{id} is there already");
-        release.unpack(&folder, true);
-        platform::seal_tree(&folder).expect("a read-only release");
-        let bundle_sha256 = digest::of_bytes(&release.bundle());
-        let found = verify::release(&layout, &id).expect("a release that is whole");
-        let receipt = json!({
-            "schemaVersion": 1,
-            "releaseId": id,
-            "bundleSha256": bundle_sha256,
-            "metadataSha256": found.metadata_sha256,
-            "manifestSha256": found.metadata.manifest_sha256,
-            "source": "bundle",
-            "installedAt": "2026-01-01T00:00:00.000Z",
-            "installedBy": { "version": "0.0.0", "sha256": "0".repeat(64) },
-        });
-        write(&layout.receipt(&id), format!("{receipt:#}\n"));
-        id.to_string()
+        place_in(&self.layout(), release)
     }
 
     /// Puts the program under test in place as the launcher, a file of its own; gives its path.
@@ -367,55 +347,10 @@ impl ReleaseWorld {
     /// Makes a placed release current as a cutover would, without one: launcher, pointer and a generation that is
     /// good. Gives the number of the generation.
     pub fn make_current(&self, id: &str) -> u64 {
-        let layout = self.layout();
-        let id = ReleaseId::parse(id).expect("a release id");
-        let found = verify::metadata(&layout, &id).expect("a release that is there");
-        if !layout.launcher().exists() {
+        if !self.layout().launcher().exists() {
             self.place_launcher();
         }
-        let before = pointer::read(&layout).expect("a pointer that can be read");
-        let config_sha256 = digest::of_file(&layout.config()).ok().map(|(sha256, _)| sha256);
-        let (sha256, bytes) = digest::of_file(&layout.launcher()).expect("the launcher");
-        let runtime = found.metadata.runtime_record().expect("the record of the program").clone();
-        let generation = before.as_ref().map_or(1, |(_, pointer)| pointer.generation + 1);
-        let pointer = Pointer {
-            schema_version: 2,
-            generation,
-            release_id: id.clone(),
-            target: found.metadata.target.triple.clone(),
-            runtime_path: format!("releases/{id}/{}", found.metadata.runtime),
-            runtime_sha256: runtime.sha256,
-            runtime_bytes: runtime.bytes,
-            metadata_sha256: found.metadata_sha256,
-            manifest_sha256: found.metadata.manifest_sha256.clone(),
-            config_sha256: config_sha256.clone(),
-            launcher: LauncherFacts { sha256, bytes, protocol: LAUNCHER_PROTOCOL },
-            previous: before.as_ref().map(|(_, pointer)| Previous {
-                generation: pointer.generation,
-                release_id: pointer.release_id.clone(),
-                config_sha256: pointer.config_sha256.clone(),
-            }),
-            trial: None,
-            txid: format!("{generation:06}-test"),
-            promoted_at: "2026-01-01T00:00:00.000Z".into(),
-        };
-        let slot = before.as_ref().map_or(0, |(slot, _)| 1 - slot);
-        write(&layout.slot(slot), pointer::encode(&pointer));
-        write(&layout.pointer_copy(), format!("{:#}\n", serde_json::to_value(&pointer).expect("JSON")));
-        let record = Generation {
-            number: generation,
-            parent: before.map(|(_, pointer)| pointer.generation),
-            restores: None,
-            release_id: id,
-            config_sha256,
-            txid: pointer.txid,
-            promoted_at: pointer.promoted_at,
-            reason: None,
-            verdict: Verdict::Good,
-            because: None,
-        };
-        write(&layout.generation(generation), record.to_text());
-        generation
+        make_current_in(&self.layout(), id)
     }
 
     /// The current pointer.
@@ -449,6 +384,80 @@ impl ReleaseWorld {
             set_mode(&path, mode);
         }
     }
+}
+
+/// Puts a release in place as the command would, without it, in an installation anywhere; gives its id.
+pub fn place_in(layout: &Layout, release: &Release) -> String {
+    layout.create().expect("the folders of the installation");
+    let id = ReleaseId::parse(&release.id()).expect("a release id");
+    let folder = layout.release(&id);
+    assert!(!folder.exists(), "{id} is there already");
+    release.unpack(&folder, true);
+    platform::seal_tree(&folder).expect("a read-only release");
+    let bundle_sha256 = digest::of_bytes(&release.bundle());
+    let found = verify::release(layout, &id).expect("a release that is whole");
+    let receipt = json!({
+        "schemaVersion": 1,
+        "releaseId": id,
+        "bundleSha256": bundle_sha256,
+        "metadataSha256": found.metadata_sha256,
+        "manifestSha256": found.metadata.manifest_sha256,
+        "source": "bundle",
+        "installedAt": "2026-01-01T00:00:00.000Z",
+        "installedBy": { "version": "0.0.0", "sha256": "0".repeat(64) },
+    });
+    write(&layout.receipt(&id), format!("{receipt:#}\n"));
+    id.to_string()
+}
+
+/// Makes a placed release current as a cutover would, without one, in an installation that has a launcher: pointer
+/// and a generation that is good. Gives the number of the generation.
+pub fn make_current_in(layout: &Layout, id: &str) -> u64 {
+    let id = ReleaseId::parse(id).expect("a release id");
+    let found = verify::metadata(layout, &id).expect("a release that is there");
+    let before = pointer::read(layout).expect("a pointer that can be read");
+    let config_sha256 = digest::of_file(&layout.config()).ok().map(|(sha256, _)| sha256);
+    let (sha256, bytes) = digest::of_file(&layout.launcher()).expect("the launcher");
+    let runtime = found.metadata.runtime_record().expect("the record of the program").clone();
+    let generation = before.as_ref().map_or(1, |(_, pointer)| pointer.generation + 1);
+    let pointer = Pointer {
+        schema_version: 2,
+        generation,
+        release_id: id.clone(),
+        target: found.metadata.target.triple.clone(),
+        runtime_path: format!("releases/{id}/{}", found.metadata.runtime),
+        runtime_sha256: runtime.sha256,
+        runtime_bytes: runtime.bytes,
+        metadata_sha256: found.metadata_sha256,
+        manifest_sha256: found.metadata.manifest_sha256.clone(),
+        config_sha256: config_sha256.clone(),
+        launcher: LauncherFacts { sha256, bytes, protocol: LAUNCHER_PROTOCOL },
+        previous: before.as_ref().map(|(_, pointer)| Previous {
+            generation: pointer.generation,
+            release_id: pointer.release_id.clone(),
+            config_sha256: pointer.config_sha256.clone(),
+        }),
+        trial: None,
+        txid: format!("{generation:06}-test"),
+        promoted_at: "2026-01-01T00:00:00.000Z".into(),
+    };
+    let slot = before.as_ref().map_or(0, |(slot, _)| 1 - slot);
+    write(&layout.slot(slot), pointer::encode(&pointer));
+    write(&layout.pointer_copy(), format!("{:#}\n", serde_json::to_value(&pointer).expect("JSON")));
+    let record = Generation {
+        number: generation,
+        parent: before.map(|(_, pointer)| pointer.generation),
+        restores: None,
+        release_id: id,
+        config_sha256,
+        txid: pointer.txid,
+        promoted_at: pointer.promoted_at,
+        reason: None,
+        verdict: Verdict::Good,
+        because: None,
+    };
+    write(&layout.generation(generation), record.to_text());
+    generation
 }
 
 /// Everything below a folder: by its path with slashes its kind, mode and content. Two trees that are equal

@@ -1,0 +1,158 @@
+//! Every change of an installation, cut off at every system call and failed at every system call: afterwards the
+//! whole tree is as before or as after, byte for byte, and the exit code said which.
+//!
+//! The points of a command are all calls of its main thread from the first one that has to do with the installation
+//! (the dynamic loader and the runtime's start before that change nothing; how many were left out is printed). At
+//! each of them a run is killed, and another one gets an error: in turn one of eight at every call that changes
+//! something, once and every third time for good, and at every tenth other call. `AGENT_BRIDGE_FAULTS=full` tries
+//! all errors at all calls.
+//!
+//! Then the rule of the exit codes: 0 is *after*; 1, 2, 3 and 75 are *before*, without any recovery; 4 and a kill
+//! are one of both once `recover` was run. The same inside `recover` itself, from states at several depths, and
+//! inside the recovery of a recovery.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod support;
+
+#[path = "support/faults/mod.rs"]
+mod faults;
+
+#[cfg(target_os = "linux")]
+mod on_linux {
+    use std::time::Instant;
+
+    use super::faults::live::Live;
+    use super::faults::subject::{self, Subject};
+    use super::faults::trace::Point;
+    use super::faults::verdict::{Counts, Proof, try_points};
+    use super::faults::{self, ONLY};
+
+    /// Whether it can be tried here.
+    fn ready() -> bool {
+        if !faults::has("strace") {
+            faults::cannot_run("the proof at every system call", "strace is not installed");
+            return false;
+        }
+        true
+    }
+
+    fn workers() -> Vec<Live> {
+        let count = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+        let count = if std::env::var_os(ONLY).is_some() { 1 } else { count };
+        (0..count).map(|_| Live::new()).collect()
+    }
+
+    /// The point that was asked for alone, if one was.
+    fn only(points: Vec<Point>, name: &str) -> Vec<Point> {
+        match std::env::var(ONLY) {
+            Err(_) => points,
+            Ok(wanted) => points.into_iter().filter(|point| format!("{name}/{point}") == wanted).collect(),
+        }
+    }
+
+    #[track_caller]
+    fn conclude(what: &str, counts: &Counts, start: usize, from: Instant, wrong: &[String]) {
+        println!("{what}: {}; {start} calls before the first left out; {:.1?}", counts.say(), from.elapsed());
+        let shown: Vec<&str> = wrong.iter().take(12).map(String::as_str).collect();
+        assert!(wrong.is_empty(), "{what}: {} points are wrong\n\n{}", wrong.len(), shown.join("\n\n"));
+    }
+
+    /// A command at every call.
+    fn prove(subject: &Subject) {
+        if !ready() {
+            return;
+        }
+        let from = Instant::now();
+        let lives = workers();
+        let proofs: Vec<Proof<'_>> = lives.iter().map(|live| Proof::of_command(live, subject)).collect();
+        let mut points = proofs[0].kills();
+        points.extend(proofs[0].errors(faults::full()));
+        let points = only(points, &proofs[0].name);
+        let counts = Counts::default();
+        let again = if faults::full() { 1 } else { 10 };
+        let wrong = try_points(&proofs, &points, again, &counts);
+        conclude(subject.name, &counts, proofs[0].recording.start, from, &wrong);
+    }
+
+    /// Its recovery at every call, from several depths.
+    fn prove_recovery(subject: &Subject) {
+        if !ready() {
+            return;
+        }
+        let from = Instant::now();
+        let lives = workers();
+        let proofs: Vec<Proof<'_>> = lives.iter().map(|live| Proof::of_command(live, subject)).collect();
+        let cuts = proofs[0].distinct_cuts();
+        let wanted = if faults::full() { cuts.len() } else { 5 };
+        let counts = Counts::default();
+        let mut wrong = Vec::new();
+        let (mut depths, mut start) = (0, 0);
+        for index in spread(cuts.len(), wanted) {
+            let recoveries: Option<Vec<Proof<'_>>> =
+                proofs.iter().map(|proof| proof.recovery_at(&cuts[index])).collect();
+            let Some(recoveries) = recoveries else { continue };
+            let mut points = recoveries[0].kills();
+            points.extend(recoveries[0].errors(faults::full()));
+            let points = only(points, &recoveries[0].name);
+            wrong.extend(try_points(&recoveries, &points, 0, &counts));
+            depths += 1;
+            start = recoveries[0].recording.start;
+        }
+        conclude(
+            &format!("recover of {} from {depths} of {} states", subject.name, cuts.len()),
+            &counts,
+            start,
+            from,
+            &wrong,
+        );
+        assert!(depths > 0 || std::env::var_os(ONLY).is_some(), "nothing was left to recover");
+    }
+
+    /// So many of a list, the first and the last among them.
+    fn spread(length: usize, wanted: usize) -> Vec<usize> {
+        let wanted = wanted.min(length);
+        (0..wanted).map(|index| if wanted < 2 { 0 } else { index * (length - 1) / (wanted - 1) }).collect()
+    }
+
+    #[test]
+    fn history_mark_is_before_or_after_at_every_call() {
+        prove(&subject::MARK);
+    }
+
+    #[test]
+    fn prune_is_before_or_after_at_every_call() {
+        prove(&subject::PRUNE);
+    }
+
+    #[test]
+    fn cutover_is_before_or_after_at_every_call() {
+        prove(&subject::CUTOVER);
+    }
+
+    #[test]
+    fn rollback_is_before_or_after_at_every_call() {
+        prove(&subject::ROLLBACK);
+    }
+
+    #[test]
+    fn recovery_of_cutover_can_be_cut_off_and_run_again() {
+        prove_recovery(&subject::CUTOVER);
+    }
+
+    #[test]
+    fn recovery_of_history_mark_can_be_cut_off_and_run_again() {
+        prove_recovery(&subject::MARK);
+    }
+
+    #[test]
+    fn recovery_of_prune_can_be_cut_off_and_run_again() {
+        prove_recovery(&subject::PRUNE);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+#[test]
+fn the_proof_at_every_system_call_needs_strace_on_linux() {
+    eprintln!("SKIPPED: the proof at every system call runs on Linux only");
+}
