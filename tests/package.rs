@@ -150,30 +150,23 @@ fn the_bytes_do_not_depend_on_the_machine_the_user_or_the_place() {
             assert_eq!(sha256(&path), wanted, "variation {number}");
             assert_eq!(sha256(&path.with_extension("cdx.json")), sha256(&out.join("usual.cdx.json")));
         };
-        // Another checkout, made in another folder, and another working folder.
+        // Another user with another environment, from another folder.
+        same(&one, &|command| {
+            command.current_dir("/").arg("--repo").arg(one.world.file("templates")).envs([
+                ("TZ", "Asia/Kolkata"),
+                ("LC_ALL", "tr_TR.UTF-8"),
+                ("LANG", "C"),
+                ("USER", "somebody-else"),
+                ("HOME", "/nonexistent/somebody-else"),
+                ("HOSTNAME", "another-machine"),
+                ("COLUMNS", "23"),
+                ("NO_COLOR", "1"),
+                ("AGENT_BRIDGE_CONFIG", "/nonexistent/config.json"),
+                ("GIT_DIR", "/nonexistent/git"),
+            ]);
+        });
+        // Another checkout, made in another folder.
         same(&other, &|_| {});
-        same(&one, &|command| {
-            command.current_dir(one.world.file("templates"));
-        });
-        same(&one, &|command| {
-            command.current_dir("/").arg("--repo").arg(one.world.repo());
-        });
-        for (name, value) in [
-            ("TZ", "Asia/Kolkata"),
-            ("LC_ALL", "tr_TR.UTF-8"),
-            ("LANG", "C"),
-            ("USER", "somebody-else"),
-            ("HOME", "/nonexistent/somebody-else"),
-            ("HOSTNAME", "another-machine"),
-            ("COLUMNS", "23"),
-            ("AGENT_BRIDGE_CONFIG", "/nonexistent/config.json"),
-            ("GIT_DIR", "/nonexistent/git"),
-            ("NO_COLOR", "1"),
-        ] {
-            same(&one, &|command| {
-                command.env(name, value);
-            });
-        }
         // Times of files, and the order in which a folder gives them.
         let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
         for path in files_below(&other.world.file("templates")).iter().rev() {
@@ -314,6 +307,18 @@ fn a_program_that_the_commit_does_not_give_is_refused() {
     std::fs::remove_file(&project.binary).unwrap();
     refused(&project.package([]), 2, "BUNDLE_BINARY_UNFIT");
     assert!(!project.dist().exists());
+}
+
+#[test]
+fn a_program_that_names_folders_of_its_machine_is_remarked_on() {
+    let project = Project::new();
+    let remark = "ops/build-release";
+    let finished = project.package(["--dry-run"]).expect_code(0);
+    assert!(!finished.stderr().contains(remark), "{finished}");
+    let filling = format!("{}/.cargo/registry/src/lib.rs", project.world.home().display());
+    project.write_binary(&project.identity("linux"), filling.as_bytes());
+    let finished = project.package(["--dry-run"]).expect_code(0);
+    assert!(finished.stderr().contains(remark), "{finished}");
 }
 
 #[test]
@@ -570,4 +575,28 @@ fn this_program_packages_itself_if_it_is_of_a_commit() {
     let program = project.bin().join("unpacked");
     write(&program, entry(bundle, &format!("server/agent-bridge{}", std::env::consts::EXE_SUFFIX)));
     assert_eq!(sha256(&program), sha256(Path::new(support::world::BRIDGE)));
+}
+
+#[test]
+fn a_bundle_installs_and_is_what_its_metadata_pin() {
+    let project = Project::new();
+    let own = agent_bridge::release::identity::own().unwrap();
+    let mut identity = project.identity(&own.target.os);
+    identity["target"] = json!(own.target);
+    project.write_binary(&identity, b"");
+    let root = project.world.path().join("root");
+    let root = root.to_str().unwrap();
+    for how in [&[][..], &["--store"]] {
+        let document = project.package(how.iter().copied()).expect_code(0).json();
+        let bundle = document["bundle"].as_str().unwrap();
+        let expected = document["sha256"].as_str().unwrap();
+        let arguments = ["install-release", bundle, "--expect-sha256", expected, "--root", root];
+        project.world.bridge(arguments).expect_code(0);
+        let release = Path::new(root).join("releases").join(document["releaseId"].as_str().unwrap());
+        let program = release.join(document["runtime"].as_str().unwrap());
+        assert_eq!(sha256(&program), sha256(&project.binary));
+        for path in files_below(&project.dist()) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 }

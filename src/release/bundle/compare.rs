@@ -95,7 +95,10 @@ fn first_difference(one: impl Read, other: impl Read) -> io::Result<Option<u64>>
     loop {
         let (first, second) = (fill(&mut one, &mut left)?, fill(&mut other, &mut right)?);
         let both = first.min(second);
-        if let Some(byte) = left[..both].iter().zip(&right[..both]).position(|(a, b)| a != b) {
+        // Compared as a whole first, which is much faster than byte by byte.
+        if left[..both] != right[..both]
+            && let Some(byte) = left[..both].iter().zip(&right[..both]).position(|(a, b)| a != b)
+        {
             return Ok(Some(at + byte as u64));
         }
         if first != second {

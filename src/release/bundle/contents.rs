@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde_json::Value;
@@ -52,6 +52,17 @@ impl Binary {
         let identity =
             crate::release::identity::of_binary(&path).map_err(|error| unfit(error.to_string()))?;
         Ok(Self { identity, bytes: found.len(), modified: found.modified().ok(), path })
+    }
+
+    /// The first of these folders whose path is in the program. Large programs are not searched.
+    pub fn names_one_of<'a>(&self, folders: &[&'a Path]) -> Option<&'a Path> {
+        let bytes = if self.bytes < BIG { std::fs::read(&self.path).ok()? } else { return None };
+        // Shorter paths (`/`, `C:\\`) may be in anything.
+        let named = |folder: &&&Path| {
+            let path = folder.to_string_lossy();
+            path.len() > 4 && memchr::memmem::find(&bytes, path.as_bytes()).is_some()
+        };
+        folders.iter().find(named).copied()
     }
 
     /// Refuses a binary that the commit, clean, does not give.

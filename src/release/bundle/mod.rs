@@ -107,6 +107,13 @@ impl Plan {
             }
             notes.push(format!("Completions and manual pages come from {own}."));
         }
+        let private = [context.home.as_deref(), Some(checkout.top())];
+        if let Some(folder) = binary.names_one_of(&private.into_iter().flatten().collect::<Vec<_>>()) {
+            notes.push(format!(
+                "The program names {}, so a build on another machine gives other bytes; `ops/build-release` leaves such names out.",
+                folder.display()
+            ));
+        }
         let built_at = match context.text_var("SOURCE_DATE_EPOCH").map(str::parse) {
             Some(Ok(seconds)) => seconds,
             Some(Err(_)) => {
