@@ -236,8 +236,7 @@ fn a_repair_that_was_cut_off_is_completed_from_every_step() {
     copy(&place, &damaged);
     at.try_install(&release, &["--repair"]).expect_code(0);
     // As if it had been killed after its decision: before the first step, between the two moves, after them.
-    type Harm = dyn Fn();
-    let steps: [(&str, &Harm); 3] = [
+    let steps: [(&str, &dyn Fn()); 3] = [
         ("nothing was moved", &|| {
             std::fs::rename(&place, &staged).unwrap();
             copy(&damaged, &place);
