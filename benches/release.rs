@@ -1,7 +1,8 @@
 //! Measures the release side against what the machine itself needs for the same bytes, as ratios of one run.
 //!
 //! `cargo bench --bench release [-- NAME...] [--quick]`. Exit code 1 if a budget is missed. `AGENT_BRIDGE_BENCH_FOLDER`
-//! names the folder to work in; it should be on a disk, and needs 4 GiB.
+//! names the folder to work in; it should be on a disk, and needs 4 GiB. `AGENT_BRIDGE_BENCH_BYTES` is the size of the
+//! program instead of 1 GiB.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
@@ -13,12 +14,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+#[path = "release/install.rs"]
+mod install;
+
 const BRIDGE: &str = env!("CARGO_BIN_EXE_agent-bridge");
 
 /// A measurement by its name.
 type Measurement = (&'static str, fn(&Bench, &mut Table));
 
-const MEASUREMENTS: &[Measurement] = &[("package", package)];
+const MEASUREMENTS: &[Measurement] = &[("package", package), ("install-release", install::install)];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +32,9 @@ fn main() {
     }
     let quick = arguments.iter().any(|arg| arg == "--quick" || arg == "--test");
     let names: Vec<&String> = arguments.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let bench = Bench { payload: if quick { 96 << 20 } else { 1 << 30 }, rounds: if quick { 1 } else { 5 } };
+    let asked = std::env::var("AGENT_BRIDGE_BENCH_BYTES").ok().and_then(|bytes| bytes.parse().ok());
+    let payload = asked.unwrap_or(if quick { 96 << 20 } else { 1 << 30 });
+    let bench = Bench { payload, rounds: if quick { 1 } else { 5 } };
     let mut table = Table::default();
     for (name, measure) in MEASUREMENTS {
         if names.is_empty() || names.iter().any(|wanted| name.contains(wanted.as_str())) {
@@ -104,28 +110,14 @@ fn seconds(time: Duration) -> String {
 /// `agent-bridge package --store` of a program of that size. The median of the ratios of all rounds counts.
 fn package(bench: &Bench, table: &mut Table) {
     let folder = folder();
-    let repo = folder.path().join("repo");
-    let identity = checkout(&repo);
-    let program = folder.path().join("program");
-    let mut file = File::create(&program).unwrap();
-    file.write_all(format!("\n[agent-bridge identity 1] {identity}\n").as_bytes()).unwrap();
-    let mut noise = Noise(0x9e37_79b9_7f4a_7c15).take(bench.payload);
-    std::io::copy(&mut noise, &mut file).unwrap();
-    file.sync_all().unwrap();
+    let (repo, program) = (folder.path().join("repo"), folder.path().join("program"));
+    write_program(&repo, &program, bench.payload);
     let out = folder.path().join("out");
     let mut rounds = Vec::new();
     for _ in 0..bench.rounds {
         let (hashed, copied) = bare(&program, &folder.path().join("copy"));
         std::fs::create_dir(&out).unwrap();
-        let packaged = timed(
-            Command::new(BRIDGE)
-                .args(["package", "--other-packager", "--store", "--repo"])
-                .arg(&repo)
-                .arg("--binary")
-                .arg(&program)
-                .arg("--out")
-                .arg(&out),
-        );
+        let packaged = timed(&mut package_command(&repo, &program, &out));
         std::fs::remove_dir_all(&out).unwrap();
         rounds.push((packaged.as_secs_f64() / (hashed + copied).as_secs_f64(), packaged, hashed, copied));
     }
@@ -145,6 +137,23 @@ fn package(bench: &Bench, table: &mut Table) {
         "≤ 1.3×",
         ratio <= 1.3,
     );
+}
+
+/// A program of that size that says it was built from a checkout, and the checkout.
+fn write_program(repo: &Path, program: &Path, bytes: u64) {
+    let identity = checkout(repo);
+    let mut file = File::create(program).unwrap();
+    file.write_all(format!("\n[agent-bridge identity 1] {identity}\n").as_bytes()).unwrap();
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15).take(bytes);
+    std::io::copy(&mut noise, &mut file).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn package_command(repo: &Path, program: &Path, out: &Path) -> Command {
+    let mut command = Command::new(BRIDGE);
+    command.args(["package", "--other-packager", "--store", "--repo"]).arg(repo);
+    command.arg("--binary").arg(program).arg("--out").arg(out);
+    command
 }
 
 /// A checkout that can be packaged; gives the identity of a program that was built from it.

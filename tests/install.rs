@@ -223,6 +223,61 @@ fn a_damaged_release_is_judged_by_hash_and_repaired_only_when_asked() {
 }
 
 #[test]
+fn a_repair_that_was_cut_off_is_completed_from_every_step() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0");
+    at.install(&release);
+    let whole = tree(&at.layout().releases());
+    at.damage(&release.id(), "README.md", "damaged");
+    let releases = at.layout().releases();
+    let (place, staged) = (releases.join(release.id()), releases.join(".installing-000002-install-release"));
+    let aside = releases.join(format!(".pruned-000002-install-release-{}", release.id()));
+    let damaged = at.path().join("damaged");
+    copy(&place, &damaged);
+    at.try_install(&release, &["--repair"]).expect_code(0);
+    // As if it had been killed after its decision: before the first step, between the two moves, after them.
+    let steps: [(&str, &dyn Fn()); 3] = [
+        ("nothing was moved", &|| {
+            std::fs::rename(&place, &staged).unwrap();
+            copy(&damaged, &place);
+        }),
+        ("the old one was moved away", &|| {
+            std::fs::rename(&place, &staged).unwrap();
+            copy(&damaged, &aside);
+        }),
+        ("both were moved", &|| copy(&damaged, &aside)),
+    ];
+    for (what, harm) in steps {
+        harm();
+        let journal = at.layout().journal().join("000002-install-release.jsonl");
+        let text = std::fs::read_to_string(&journal).unwrap();
+        let cut: Vec<&str> = text.lines().take_while(|line| !line.contains("\"record\":\"end\"")).collect();
+        std::fs::write(&journal, cut.join("\n") + "\n").unwrap();
+        refused(&at.try_install(&release, &[]), 4, "RELEASE_RECOVERY_NEEDED");
+        at.bridge(["recover"]).expect_code(0);
+        verify::release(&at.layout(), &id(&release.id())).unwrap();
+        assert_eq!(std::fs::read(aside.join("README.md")).unwrap(), b"damaged", "{what}");
+        at.bridge(["prune"]).expect_code(0);
+        assert_eq!(tree(&releases), whole, "{what}");
+    }
+}
+
+/// Copies a folder with its rights.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in walkdir::WalkDir::new(from).min_depth(1) {
+        let entry = entry.unwrap();
+        let target = to.join(entry.path().strip_prefix(from).unwrap());
+        if entry.file_type().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+        } else {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+    platform::seal_tree(to).unwrap();
+}
+
+#[test]
 fn a_release_that_somebody_runs_from_is_not_repaired() {
     let at = ReleaseWorld::new();
     let release = Release::new("1.0.0");
@@ -382,4 +437,360 @@ fn an_unpacked_bundle_must_be_exactly_what_its_metadata_pin() {
             support::world::link(&elsewhere, &real);
         });
     }
+}
+
+/// An OCI image layout whose one layer is a bundle, as `oras push` makes it.
+fn oci_layout(folder: &Path, bundle: &[u8], change: impl Fn(&str, &mut Value)) {
+    let blob = |bytes: &[u8]| {
+        let sha256 = digest::of_bytes(bytes);
+        write(&folder.join("blobs/sha256").join(&sha256), bytes);
+        json!({ "digest": format!("sha256:{sha256}"), "size": bytes.len() })
+    };
+    let typed = |media_type: &str, mut descriptor: Value| {
+        descriptor["mediaType"] = json!(media_type);
+        descriptor
+    };
+    let config = typed("application/vnd.oci.empty.v1+json", blob(b"{}"));
+    let layer = typed("application/vnd.agent-bridge.bundle.v3+zip", blob(bundle));
+    let mut manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "artifactType": "application/vnd.agent-bridge.bundle.v3",
+        "config": config,
+        "layers": [layer],
+    });
+    change("manifest", &mut manifest);
+    let manifest = blob(manifest.to_string().as_bytes());
+    let mut index = json!({
+        "schemaVersion": 2,
+        "manifests": [typed("application/vnd.oci.image.manifest.v1+json", manifest)],
+    });
+    index["manifests"][0]["annotations"] = json!({ "org.opencontainers.image.ref.name": "1.0.0" });
+    change("index", &mut index);
+    write(&folder.join("index.json"), index.to_string());
+    let mut marker = json!({ "imageLayoutVersion": "1.0.0" });
+    change("marker", &mut marker);
+    write(&folder.join("oci-layout"), marker.to_string());
+}
+
+#[test]
+fn an_oci_layout_is_a_source_and_every_digest_counts() {
+    let release = Release::new("1.0.0");
+    let bundle = release.bundle();
+    let sha256 = digest::of_bytes(&bundle);
+    let at = ReleaseWorld::new();
+    let layout = at.path().join("a layout");
+    oci_layout(&layout, &bundle, |_, _| {});
+    let before = at.tree();
+    refused(&install(&at, &layout, &["--expect-sha256", &"0".repeat(64)]), 3, "BUNDLE_HASH_MISMATCH");
+
+    let mut number = 0;
+    let mut refuses = |exit, code: &str, change: &dyn Fn(&str, &mut Value), harm: &dyn Fn(&Path)| {
+        number += 1;
+        let folder = at.path().join(format!("layout {number}"));
+        oci_layout(&folder, &bundle, change);
+        harm(&folder);
+        let text = refused(&install(&at, &folder, &[]), exit, code);
+        assert_eq!(at.tree(), before, "{text}");
+    };
+    let blob = |folder: &Path| folder.join("blobs/sha256").join(&sha256);
+    let none = |_: &str, _: &mut Value| {};
+    let only = |wanted: &'static str, change: fn(&mut Value)| {
+        move |what: &str, value: &mut Value| {
+            if what == wanted {
+                change(value)
+            }
+        }
+    };
+    let unharmed = |_: &Path| {};
+    refuses(2, "OCI_NO_BUNDLE", &only("index", |index| index["manifests"] = json!([])), &unharmed);
+    refuses(2, "OCI_NO_BUNDLE", &only("manifest", |m| m["layers"] = json!([])), &unharmed);
+    refuses(
+        2,
+        "OCI_NO_BUNDLE",
+        &only("manifest", |m| {
+            let layer = m["layers"][0].clone();
+            m["layers"] = json!([layer, layer]);
+        }),
+        &unharmed,
+    );
+    refuses(
+        3,
+        "OCI_LAYOUT_INVALID",
+        &only("marker", |m| m["imageLayoutVersion"] = json!("2.0.0")),
+        &unharmed,
+    );
+    refuses(3, "OCI_LAYOUT_INVALID", &only("index", |index| index["schemaVersion"] = json!(1)), &unharmed);
+    refuses(
+        3,
+        "OCI_LAYOUT_INVALID",
+        &only("manifest", |m| m["layers"][0]["digest"] = json!("sha256:../../../../etc/passwd")),
+        &unharmed,
+    );
+    refuses(
+        3,
+        "OCI_LAYOUT_INVALID",
+        &only("manifest", |m| m["layers"][0]["digest"] = json!(format!("sha512:{}", "0".repeat(128)))),
+        &unharmed,
+    );
+    refuses(3, "OCI_LAYOUT_INVALID", &only("manifest", |m| m["layers"][0]["size"] = json!(1)), &unharmed);
+    refuses(3, "OCI_LAYOUT_INVALID", &only("index", |i| i["manifests"][0]["size"] = json!(1)), &unharmed);
+    refuses(3, "OCI_LAYOUT_INVALID", &none, &|folder| std::fs::remove_file(blob(folder)).unwrap());
+    refuses(3, "OCI_LAYOUT_INVALID", &none, &|folder| write(&folder.join("index.json"), "{}{}"));
+    refuses(3, "BUNDLE_HASH_MISMATCH", &none, &|folder| {
+        let mut bytes = bundle.clone();
+        bytes[100] ^= 1;
+        write(&blob(folder), bytes);
+    });
+    refuses(3, "OCI_LAYOUT_INVALID", &none, &|folder| {
+        let index: Value =
+            serde_json::from_slice(&std::fs::read(folder.join("index.json")).unwrap()).unwrap();
+        let digest = index["manifests"][0]["digest"].as_str().unwrap().replace("sha256:", "");
+        let path = folder.join("blobs/sha256").join(digest);
+        let text = std::fs::read_to_string(&path).unwrap().replace("artifactType", "artifacttype");
+        write(&path, text);
+    });
+    if cfg!(unix) {
+        refuses(3, "OCI_LAYOUT_INVALID", &none, &|folder| {
+            std::fs::remove_file(blob(folder)).unwrap();
+            support::world::link(&at.bundle(&Release::new("1.0.0")), &blob(folder));
+        });
+    }
+    // One of several, by the platform.
+    let several = at.path().join("several");
+    oci_layout(&several, &bundle, |what, value| {
+        if what == "index" {
+            let names = [("macos", "darwin"), ("x86_64", "amd64"), ("aarch64", "arm64")];
+            let go = |name: &'static str| names.iter().find(|n| n.0 == name).map_or(name, |n| n.1);
+            let mut here = value["manifests"][0].clone();
+            here["platform"] =
+                json!({ "os": go(std::env::consts::OS), "architecture": go(std::env::consts::ARCH) });
+            let mut other = here.clone();
+            other["platform"]["architecture"] = json!("s390x");
+            value["manifests"] = json!([other, here]);
+        }
+    });
+    let report = install(&at, &several, &["--json"]).expect_code(0).json();
+    assert_eq!((&report["source"], &report["bundleSha256"]), (&json!("oci-layout"), &json!(sha256)));
+    let report = install(&at, &layout, &["--json", "--expect-sha256", &sha256]).expect_code(0).json();
+    assert_eq!(report["status"], "already-installed");
+}
+
+#[test]
+fn an_oci_layout_copied_by_skopeo_is_a_source() {
+    let Some(skopeo) = find_program("skopeo") else { return real::skip("skopeo is not there") };
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0");
+    let (ours, theirs) = (at.path().join("ours"), at.path().join("theirs"));
+    oci_layout(&ours, &release.bundle(), |_, _| {});
+    let mut command = at.command(skopeo);
+    command.args(["--insecure-policy", "copy", "--quiet"]);
+    command.arg(format!("oci:{}:1.0.0", ours.display())).arg(format!("oci:{}:1.0.0", theirs.display()));
+    run(command, DEADLINE).expect_code(0);
+    let report = install(&at, &theirs, &["--json"]).expect_code(0).json();
+    assert_eq!(report["bundleSha256"], digest::of_bytes(&release.bundle()));
+    verify::release(&at.layout(), &id(&release.id())).unwrap();
+}
+
+/// Field report 88: an extractor or a packer that knows no modes.
+#[test]
+fn executable_bit_lost() {
+    let at = ReleaseWorld::new();
+    let unpacked = at.path().join("unpacked");
+    let first = Release::new("1.0.0");
+    first.unpack(&unpacked, false);
+    install(&at, &unpacked, &[]).expect_code(0);
+    let second = Release::new("1.1.0");
+    let flat: Vec<_> = second.payload();
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for file in flat {
+        let options = zip::write::SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Stored)
+            .unix_permissions(0o644);
+        writer.start_file(&file.name, options).unwrap();
+        std::io::Write::write_all(&mut writer, &file.bytes).unwrap();
+    }
+    let bundle = at.bundle_file("no modes.mcpb", &writer.finish().unwrap().into_inner());
+    install(&at, &bundle, &[]).expect_code(0);
+    if cfg!(unix) {
+        for release in [first.id(), second.id()] {
+            let program = at.layout().releases().join(&release).join(Release::runtime_path());
+            let printed = run(at.command(&program), DEADLINE).expect_code(0);
+            assert_eq!(printed.stdout(), format!("agent-bridge {}\n", release.split('+').next().unwrap()));
+        }
+    }
+}
+
+/// Field report 86: the temporary folder lies on another file system, or is of no use.
+#[test]
+fn temporary_folder_on_another_file_system() {
+    let other = Path::new("/dev/shm");
+    let mut at = ReleaseWorld::new();
+    let temporary = match tempfile::tempdir_in(other) {
+        Ok(folder) if device(folder.path()) != device(at.root()) => folder,
+        _ => return real::skip("there is no second file system at /dev/shm"),
+    };
+    at.set_env("TMPDIR", temporary.path());
+    let first = at.install(&Release::new("1.0.0"));
+    at.damage(&first, "README.md", "x");
+    at.try_install(&Release::new("1.0.0"), &["--repair"]).expect_code(0);
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "nothing is staged there");
+    at.set_env("TMPDIR", "/nonexistent/folder");
+    at.install(&Release::new("1.1.0"));
+    for version in ["1.0.0", "1.1.0"] {
+        verify::release(&at.layout(), &id(&Release::new(version).id())).unwrap();
+    }
+}
+
+#[cfg(unix)]
+fn device(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::dev(&std::fs::metadata(path).unwrap())
+}
+
+#[cfg(windows)]
+fn device(_: &Path) -> u64 {
+    0
+}
+
+/// Runs a script of the shell in a mount namespace of its own: `$1` is ROOT, `$2` the program under test, then the
+/// arguments. None where there is no such namespace.
+fn with_own_mounts(at: &ReleaseWorld, script: &str, arguments: &[&Path]) -> Option<Finished> {
+    let unshare = |script: &str| {
+        let mut command = at.command("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-euc", script, "sh"]);
+        command.arg(at.root()).arg(BRIDGE).args(arguments);
+        command
+    };
+    let usable = find_program("unshare").is_some()
+        && run(unshare("mount -t tmpfs none \"$1\""), DEADLINE).code == Some(0);
+    if !usable {
+        real::skip("no mount namespace can be had");
+        return None;
+    }
+    Some(run(unshare(script), DEADLINE))
+}
+
+/// Prints every name in ROOT but those of journal and locks, with kind, rights, size and sum.
+const LIST: &str = r#"
+list() { (cd "$1" && find . \( -path ./journal -o -path ./locks -o -path ./leases \) -prune -o \
+    -printf '%y %m %s %p\n' | sort; find . -type f -path './releases/*' -exec sha256sum {} + | sort); }
+code=0
+"#;
+
+#[test]
+fn a_disk_that_is_too_small_is_seen_before_anything_is_written() {
+    let at = ReleaseWorld::new();
+    let small = at.bundle(&Release::new("1.0.0"));
+    let large = at.bundle(&Release::new("1.1.0").file("more", vec![5; 9_000_000], 0o644));
+    let script = format!(
+        r#"{LIST}
+        mount -t tmpfs -o size=8m none "$1"
+        "$2" install-release "$3" >/dev/null 2>&1
+        list "$1" > "$5/before"
+        "$2" install-release "$4" || code=$?
+        list "$1" > "$5/after"
+        cmp "$5/before" "$5/after"
+        exit "$code""#
+    );
+    let folder = at.path().join("outside");
+    let Some(finished) = with_own_mounts(&at, &script, &[&small, &large, &folder]) else { return };
+    refused(&finished, 2, "INSTALL_NO_SPACE");
+    assert!(std::fs::read_to_string(folder.join("before")).unwrap().contains("releases/1.0.0"));
+}
+
+#[test]
+fn a_disk_that_gets_full_in_the_middle_leaves_everything_as_it_was() {
+    let at = ReleaseWorld::new();
+    let small = at.bundle(&Release::new("1.0.0"));
+    // There is room for the bytes, but not for so many files.
+    let many =
+        (0..100).fold(Release::new("1.1.0"), |release, n| release.file(&format!("many/{n}"), "x", 0o644));
+    let many = at.bundle(&many);
+    let script = format!(
+        r#"{LIST}
+        mount -t tmpfs -o size=64m,nr_inodes=80 none "$1"
+        "$2" install-release "$3" >/dev/null 2>&1
+        list "$1" > "$5/before"
+        "$2" install-release "$4" || code=$?
+        list "$1" > "$5/after"
+        cmp "$5/before" "$5/after"
+        "$2" inspect --json > "$5/inspect" || true
+        mount -o remount,nr_inodes=800 "$1"
+        "$2" install-release "$4" >/dev/null 2>&1
+        exit "$code""#
+    );
+    let folder = at.path().join("outside");
+    let Some(finished) = with_own_mounts(&at, &script, &[&small, &many, &folder]) else { return };
+    refused(&finished, 2, "WRITE_NO_SPACE");
+    let inspected: Value = serde_json::from_slice(&std::fs::read(folder.join("inspect")).unwrap()).unwrap();
+    assert_eq!((&inspected["leftovers"], &inspected["journal"]["unfinished"]), (&json!([]), &Value::Null));
+}
+
+#[test]
+fn a_target_that_cannot_be_written_is_refused_and_keeps_what_it_has() {
+    let at = ReleaseWorld::new();
+    let first = at.bundle(&Release::new("1.0.0"));
+    let second = at.bundle(&Release::new("1.1.0"));
+    let script = format!(
+        r#"{LIST}
+        mount -t tmpfs none "$1"
+        "$2" install-release "$3" >/dev/null 2>&1
+        mount -o remount,ro "$1"
+        list "$1" > "$5/before"
+        "$2" install-release "$4" || code=$?
+        list "$1" > "$5/after"
+        cmp "$5/before" "$5/after"
+        exit "$code""#
+    );
+    let folder = at.path().join("outside");
+    let Some(finished) = with_own_mounts(&at, &script, &[&first, &second, &folder]) else { return };
+    let text = finished.stderr();
+    assert!(finished.code.is_some_and(|code| code != 0) && finished.stdout.is_empty(), "{finished}");
+    assert!(text.contains("Read-only") || text.contains("read-only"), "{finished}");
+}
+
+/// Field report 85: what runs from a release keeps its bytes while the release is replaced.
+#[cfg(target_os = "linux")]
+#[test]
+fn replacing_a_running_program() {
+    let at = ReleaseWorld::new();
+    let program = std::fs::read(find_program("sleep").unwrap()).unwrap();
+    let release = || Release::of_bytes("1.0.0", program.clone());
+    at.install(&release());
+    let mut command = at.command(at.layout().releases().join(release().id()).join("server/agent-bridge"));
+    command.env("_", "sleep").arg("600");
+    let mut running = support::process::start(command);
+    at.damage(&release().id(), "README.md", "x");
+    at.install(&Release::new("1.1.0"));
+    at.try_install(&release(), &["--repair"]).expect_code(0);
+    assert!(!running.has_ended());
+    let image = format!("/proc/{}/exe", running.id());
+    assert_eq!(std::fs::read(image).unwrap(), program, "the running one keeps its bytes");
+    running.signal(Signal::Kill);
+    verify::release(&at.layout(), &id(&release().id())).unwrap();
+    assert_eq!(std::fs::read_dir(at.layout().releases()).unwrap().count(), 2, "nothing is left beside them");
+}
+
+#[test]
+fn a_person_reads_what_was_done_and_a_script_gets_no_progress() {
+    let at = ReleaseWorld::new();
+    let release = Release::new("1.0.0").file("docs/x.md", "text", 0o644);
+    let done = at.try_install(&release, &[]).expect_code(0);
+    let text = done.stdout().replace(at.root().to_str().unwrap(), "ROOT");
+    let sha256 = digest::of_bytes(&release.bundle());
+    let id = release.id();
+    let bytes: usize = release.payload().iter().map(|file| file.bytes.len()).sum();
+    assert_eq!(
+        text,
+        format!(
+            "installed {id}\n  folder  ROOT/releases/{id}\n  files   5 ({bytes} bytes), each with its pinned SHA-256\n  bundle  {sha256}\n"
+        )
+    );
+    assert_eq!(
+        done.stderr(),
+        format!("next: agent-bridge canary release {id}, then agent-bridge cutover {id}\n")
+    );
+    let again = at.try_install(&release, &[]).expect_code(0);
+    assert!(again.stdout().starts_with(&format!("{id} is already installed, and whole\n")), "{again}");
+    assert!(again.stderr.is_empty(), "{again}");
 }

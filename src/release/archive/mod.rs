@@ -91,6 +91,12 @@ impl<R: Read + Seek> Archive<R> {
                 data: central.offset + (records::LOCAL_BYTES + central.name.len()) as u64,
             });
         }
+        for central in &centrals {
+            if central.offset + records::LOCAL_BYTES as u64 <= end.offset {
+                let header = bytes_at(&mut reader, central.offset, records::LOCAL_BYTES as u64)?;
+                records::local_form(&header, central)?;
+            }
+        }
         every_byte_belongs_to_one(&centrals, &entries, end.offset)?;
         for (central, entry) in centrals.iter().zip(&entries) {
             let header = bytes_at(&mut reader, central.offset, entry.data - central.offset)?;

@@ -8,6 +8,7 @@ use super::error::{
     BUNDLE_ZIP64,
 };
 use super::{MAX_DIRECTORY_BYTES, MAX_FILE_BYTES, MAX_FILES};
+use crate::error::CodeDoc;
 
 /// Size of the end record.
 pub(super) const END_BYTES: usize = 22;
@@ -122,6 +123,11 @@ impl Central<'_> {
     pub(super) fn is_deflated(&self) -> bool {
         self.method == DEFLATED
     }
+
+    fn refuse(&self, doc: &'static CodeDoc, what: &str) -> Result<(), ArchiveError> {
+        let shown = String::from_utf8_lossy(&self.name[..self.name.len().min(80)]);
+        Err(ArchiveError::new(doc, format!("{shown:?} {what}")))
+    }
 }
 
 /// The entries of a directory.
@@ -205,7 +211,7 @@ fn central(entry: &[u8], name: usize, extra: usize, comment: usize) -> Result<Ce
     })
 }
 
-fn refused_flags(flags: u16) -> Option<(&'static crate::error::CodeDoc, &'static str)> {
+fn refused_flags(flags: u16) -> Option<(&'static CodeDoc, &'static str)> {
     if flags & ENCRYPTION_FLAGS != 0 {
         Some((&BUNDLE_ENCRYPTED, "is encrypted"))
     } else if flags & DESCRIPTOR_FLAG != 0 {
@@ -217,21 +223,28 @@ fn refused_flags(flags: u16) -> Option<(&'static crate::error::CodeDoc, &'static
     }
 }
 
-/// Compares a local header and the name behind it with the entry of the directory.
-pub(super) fn local(header: &[u8], name: &[u8], central: &Central<'_>) -> Result<(), ArchiveError> {
-    let shown = String::from_utf8_lossy(&central.name[..central.name.len().min(80)]);
-    let refuse = |doc, what: &str| Err(ArchiveError::new(doc, format!("{shown:?} {what}")));
+/// Refuses a local header that has what no entry may have, whatever the directory says of it. Anything else than a
+/// local header is left to [`local`].
+pub(super) fn local_form(header: &[u8], central: &Central<'_>) -> Result<(), ArchiveError> {
     if !header.starts_with(&LOCAL) {
-        return refuse(&BUNDLE_HEADERS_DIFFER, "is not where the directory says");
+        return Ok(());
     }
     if let Some((doc, what)) = refused_flags(u16_at(header, 6)) {
-        return refuse(doc, what);
+        return central.refuse(doc, what);
     }
     if u16_at(header, 28) != 0 {
-        return refuse(&BUNDLE_EXTRA_FIELD, "has an extra field before its content");
+        return central.refuse(&BUNDLE_EXTRA_FIELD, "has an extra field before its content");
+    }
+    Ok(())
+}
+
+/// Compares a local header and the name behind it with the entry of the directory.
+pub(super) fn local(header: &[u8], name: &[u8], central: &Central<'_>) -> Result<(), ArchiveError> {
+    if !header.starts_with(&LOCAL) {
+        return central.refuse(&BUNDLE_HEADERS_DIFFER, "is not where the directory says");
     }
     if header[4..28] != *central.shared || name != central.name {
-        return refuse(&BUNDLE_HEADERS_DIFFER, "is described in two ways");
+        return central.refuse(&BUNDLE_HEADERS_DIFFER, "is described in two ways");
     }
     Ok(())
 }
