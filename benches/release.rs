@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
+#[path = "release/launcher.rs"]
+mod launcher;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +25,8 @@ const BRIDGE: &str = env!("CARGO_BIN_EXE_agent-bridge");
 /// A measurement by its name.
 type Measurement = (&'static str, fn(&Bench, &mut Table));
 
-const MEASUREMENTS: &[Measurement] = &[("package", package), ("install-release", install::install)];
+const MEASUREMENTS: &[Measurement] =
+    &[("package", package), ("install-release", install::install), ("launcher", launcher::start)];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
