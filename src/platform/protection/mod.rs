@@ -321,3 +321,73 @@ pub fn weak_parents(path: &Path) -> Vec<String> {
         .filter_map(|folder| os::weakness(folder).map(|why| format!("{}: {why}", folder.display())))
         .collect()
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// A folder with a folder and a file, and the same outside.
+    fn scene() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+        let scene = tempfile::tempdir().unwrap();
+        let (root, outside) = (scene.path().join("root"), scene.path().join("outside"));
+        for folder in [&root, &outside] {
+            fs::create_dir_all(folder.join("folder")).unwrap();
+            fs::write(folder.join("file"), "x").unwrap();
+            set_mode(&folder.join("folder"), 0o755);
+            set_mode(&folder.join("file"), 0o644);
+        }
+        (scene, root, outside)
+    }
+
+    #[test]
+    fn what_was_exchanged_after_the_look_is_neither_entered_nor_set() {
+        for name in ["folder", "file"] {
+            for by_link in [true, false] {
+                let (scene, root, outside) = scene();
+                let folder = os::Folder::root(&root).unwrap();
+                let look = folder.look(Some(OsStr::new(name))).unwrap();
+                fs::rename(root.join(name), scene.path().join("aside")).unwrap();
+                if by_link {
+                    symlink(outside.join(name), root.join(name)).unwrap();
+                } else {
+                    fs::rename(outside.join(name), root.join(name)).unwrap();
+                }
+                if name == "folder" {
+                    assert!(is_exchanged(&folder.open(OsStr::new(name), &look).err().unwrap()));
+                }
+                assert!(folder.set(Some(OsStr::new(name)), &look, "0700").is_err(), "{name}");
+                let other = if by_link { outside.join(name) } else { root.join(name) };
+                assert_eq!(mode(&other), if name == "folder" { 0o755 } else { 0o644 }, "{name}");
+                assert_ne!(mode(&scene.path().join("aside")), 0o700);
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_through_a_link_is_not_reached() {
+        let (_scene, root, outside) = scene();
+        symlink(&outside, root.join("link")).unwrap();
+        let is = look(&outside, "file").unwrap().unwrap();
+        let wanted = wanted(Kind::File, &is.1);
+        assert!(look(&root, "link/file").is_err());
+        assert!(set(&root, "link/file", Kind::File, &is.1, &wanted).is_err());
+        assert!(set(&root, "../outside/file", Kind::File, &is.1, &wanted).is_err());
+        assert!(set(&root.join("link"), "file", Kind::File, &is.1, &wanted).is_err(), "nor as the root");
+        assert_eq!(mode(&outside.join("file")), 0o644);
+        set(&outside, "file", Kind::File, &is.1, &wanted).unwrap();
+        assert_eq!(mode(&outside.join("file")), 0o600);
+        let stale = set(&outside, "file", Kind::File, &is.1, &wanted);
+        assert!(is_exchanged(&stale.unwrap_err()), "it is not as it was said to be");
+    }
+}
