@@ -357,6 +357,19 @@ fn the_pointer_canary_marks_the_generation() {
 }
 
 #[test]
+fn a_start_that_is_put_off_says_nothing_about_the_generation() {
+    let world = ReleaseWorld::new();
+    let id = world.place(&good());
+    let generation = world.make_current(&id);
+    let gate = agent_bridge::platform::try_exclusive(&world.layout().gate_lock()).unwrap().expect("the gate");
+    let ran = canary(&world, &["pointer"]);
+    ran.expect_failure("handshake", "PROBE_PUT_OFF");
+    assert_eq!(ran.document["failure"]["retryable"], true);
+    assert_eq!((ran.check("mark"), verdict(&world, generation)), ("absent", json!("good")));
+    drop(gate);
+}
+
+#[test]
 fn a_launcher_that_was_exchanged_fails_the_pointer_canary() {
     let world = ReleaseWorld::new();
     let id = world.place(&good());

@@ -27,6 +27,7 @@ mod recover;
 mod rehearse;
 mod serve;
 mod sessions;
+mod state;
 mod story;
 mod turn_text;
 mod turns;
@@ -94,6 +95,7 @@ enum Command {
     InstallRelease(install_release::Args),
     Inspect(inspect::Args),
     Canary(canary::Args),
+    State(state::Args),
     History(history::Args),
     Prune(prune::Args),
     Demo(demo::Args),
@@ -187,6 +189,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::InstallRelease(args) => install_release::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),
+        Command::State(args) => state::run(context, load, &args, output).map(|exit| exit as u8),
         Command::Canary(args) => canary::run(context, &args, output).map(|exit| exit as u8),
         Command::Inspect(args) => inspect::run(context, &args, output).map(|exit| exit as u8),
         Command::History(args) => history::run(context, args, output).map(|exit| exit as u8),

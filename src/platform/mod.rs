@@ -17,6 +17,7 @@ pub mod private;
 #[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
 pub(crate) mod processes;
 mod programs;
+pub mod protection;
 mod replace;
 mod staging;
 mod termination;

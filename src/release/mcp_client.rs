@@ -162,6 +162,10 @@ impl McpClient {
             }
             if let Some(error) = message.get("error") {
                 let text = error.get("message").and_then(Value::as_str).unwrap_or_default();
+                if error.pointer("/data/retryable") == Some(&json!(true)) {
+                    let message = redaction::one_line(text, 300);
+                    return Err(ProbeError::PutOff { method: method.to_owned(), message });
+                }
                 return Err(ProbeError::Refused {
                     method: method.to_owned(),
                     code: error.get("code").and_then(Value::as_i64).unwrap_or_default(),

@@ -34,6 +34,7 @@ pub mod recovery;
 pub mod rehearsal;
 pub mod rollback;
 mod start_error;
+pub mod state;
 pub mod transaction;
 #[cfg(test)]
 mod transaction_tests;
@@ -57,6 +58,7 @@ pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
         install::CODES,
         probe::CODES,
         start_error::CODES,
+        state::CODES,
     ]
     .into_iter()
     .flatten()

@@ -84,6 +84,14 @@ pub enum ProbeError {
         /// Its words, redacted.
         message: String,
     },
+    /// It asked to come back later: the installation is being changed.
+    #[error("it put {method} off: {message}")]
+    PutOff {
+        /// What it was asked.
+        method: String,
+        /// Its words, redacted.
+        message: String,
+    },
     /// What it prints is not the protocol.
     #[error("it does not speak MCP: {what}{}", words(.last_words))]
     NotMcp {
@@ -179,6 +187,9 @@ crate::codes! {
     PROBE_REFUSED { exit: VerificationFailed, retryable: false,
         cause: "The program of a release speaks MCP and answered the handshake, the tool list or a call with an error.",
         remedy: "Read its words in the message; they name what it would not accept." }
+    PROBE_PUT_OFF { exit: VerificationFailed, retryable: true,
+        cause: "The program of a release answered that the installation is being changed and that it may be asked again later. That says nothing about the release.",
+        remedy: "Wait for the other command to end (`agent-bridge readiness` shows who is at work), then run the same command again." }
     PROBE_NOT_MCP { exit: VerificationFailed, retryable: false,
         cause: "The program of a release printed something on standard output that is not MCP, so no host could talk to it.",
         remedy: "Check that the release is the right one with `agent-bridge inspect`, and start the program by hand to see what it prints." }
@@ -199,6 +210,7 @@ impl Coded for ProbeError {
             Self::NotStarted(_) => &PROBE_NOT_STARTED,
             Self::Ended { .. } | Self::EndedWith { .. } => &PROBE_ENDED,
             Self::Refused { .. } => &PROBE_REFUSED,
+            Self::PutOff { .. } => &PROBE_PUT_OFF,
             Self::NotMcp { .. } => &PROBE_NOT_MCP,
             Self::TimedOut { .. } => &PROBE_TIMED_OUT,
             Self::ToolsDiffer { .. } => &PROBE_TOOLS_DIFFER,

@@ -88,9 +88,9 @@ fn identity(pointer: &Pointer, verified: &verify::Verified) -> Result<(), Stop> 
 pub fn mark(setting: &Setting<'_>, record: &mut Record) {
     let Some(number) = record.generation else { return };
     let put_off = record.failure.as_ref().is_some_and(|failure| {
-        failure.code == "CANARY_DISTURBED"
-            || (failure.code == "PROBE_ENDED"
-                && failure.message.contains(&format!("ended with code {} ", Exit::RetryLater as u8)))
+        let came_back = format!("ended with code {} ", Exit::RetryLater as u8);
+        matches!(failure.code.as_str(), "CANARY_DISTURBED" | "PROBE_PUT_OFF")
+            || (failure.code == "PROBE_ENDED" && failure.message.contains(&came_back))
     });
     if put_off {
         return;
