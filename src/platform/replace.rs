@@ -368,6 +368,56 @@ mod tests {
         assert!(looks.get() >= 2);
     }
 
+    /// A writer that replaces the file, and one that writes in place, without a pause.
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    #[test]
+    fn no_write_of_another_program_is_lost() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        for in_place in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            fs::write(&path, "0 end").unwrap();
+            let done = AtomicBool::new(false);
+            let (mut ours, mut refused) = (0, 0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in 0..2_500 {
+                        let text = fs::read_to_string(&path).unwrap();
+                        let rest = text.strip_prefix(&format!("{number} "));
+                        let rest = rest.unwrap_or_else(|| panic!("write {number} is gone: {text}"));
+                        let text = format!("{} {rest}", number + 1);
+                        if in_place {
+                            fs::write(&path, text).unwrap();
+                        } else {
+                            fs::write(folder.path().join("theirs"), text).unwrap();
+                            fs::rename(folder.path().join("theirs"), &path).unwrap();
+                        }
+                        if number % 16 == 0 {
+                            std::thread::sleep(std::time::Duration::from_millis(2));
+                        }
+                    }
+                    done.store(true, Ordering::Relaxed);
+                });
+                while !done.load(Ordering::Relaxed) {
+                    let before = fs::read(&path).unwrap();
+                    let Some(whole) = before.strip_suffix(b" end") else { continue };
+                    let after = match whole.strip_suffix(b" ours") {
+                        Some(without) => [without, b" end"].concat(),
+                        None => [whole, b" ours end"].concat(),
+                    };
+                    let expected = |there: Option<&[u8]>| there == Some(before.as_slice());
+                    match replace_if(&path, Some(&after), &how(), &expected).unwrap() {
+                        true => ours += 1,
+                        false => refused += 1,
+                    }
+                }
+            });
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text == "2500 end" || text == "2500 ours end", "{text}");
+            assert!(ours > 0 && refused > 0, "{ours} written, {refused} refused: nobody got in the way");
+        }
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_replaced_file_keeps_its_permissions_and_attributes_but_not_its_inode() {

@@ -40,6 +40,7 @@
 )]
 
 pub mod bundle;
+pub mod clients;
 pub mod host;
 pub mod mock_model;
 pub mod process;

@@ -372,7 +372,9 @@ fn plan_one(
     one.exists = look.content.is_some();
     one.before_sha256 = look.content.as_deref().map(digest::of_bytes);
     one.before.clone_from(&look.content);
-    let installed = one.exists || location.sign.is_dir();
+    // A rule belongs to a client that was found by its own file.
+    let is_rule = matches!(client.shape, Shape::Rule { .. });
+    let installed = one.exists || is_rule || location.sign.is_dir();
     if !installed && !(options.create && !options.clients.is_empty()) {
         return one;
     }

@@ -1,0 +1,628 @@
+//! `agent-bridge configure-clients` on homes of every kind.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use support::clients::{ClientWorld, one};
+use support::prelude::*;
+use support::world::{link, write};
+
+const CODEX: &str = "model = \"x\" # mine\n\n[mcp_servers.other]\ncommand = \"other\"\nenv = { TOKEN = \"planted-secret-1\" }\n";
+const CLAUDE: &str = "{\n  \"numStartups\": 12345678901234567890123,\n  \"mcpServers\": {\n    \"other\": {\"command\": \"x\", \"env\": {\"K\": \"planted-secret-2\"}}\n  },\n  \"half\": \"\\ud83d\"\n}\n";
+const GEMINI: &str = "{\n\t// mine\n\t\"mcpServers\": {\n\t\t\"other\": { \"url\": \"https://x/?key=planted-secret-3\" } // theirs\n\t}\n}";
+
+fn all_clients(world: &ClientWorld) -> Vec<(PathBuf, Vec<u8>)> {
+    world.put(".codex/config.toml", CODEX);
+    world.put(".claude.json", CLAUDE);
+    world.put(".gemini/settings.json", GEMINI);
+    world.put(".config/Claude/claude_desktop_config.json", "{}");
+    [world.codex(), world.claude(), world.gemini(), world.desktop()]
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
+}
+
+#[track_caller]
+fn assert_as_before(files: &[(PathBuf, Vec<u8>)]) {
+    for (path, bytes) in files {
+        assert_eq!(fs::read(path).unwrap(), *bytes, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_look_changes_nothing_and_says_what_would_be_done() {
+    let world = ClientWorld::new();
+    let files = all_clients(&world);
+    let tree = support::release::tree(world.path());
+    let document = world.configured([]);
+    assert_eq!(document["status"], "dry-run");
+    assert_eq!(document["changed"], false);
+    for client in ["codex", "claude-code", "claude-desktop", "gemini"] {
+        let found = one(&document, client);
+        assert_eq!((&found["action"], &found["state"]), (&json!("update"), &json!("absent")), "{found:#}");
+        assert!(found["diff"].as_str().unwrap().contains("+command = "), "{found:#}");
+    }
+    world.bridge(["configure-clients"]).expect_code(0);
+    assert_as_before(&files);
+    assert_eq!(support::release::tree(world.path()), tree, "not even a lock file");
+}
+
+#[test]
+fn what_was_applied_is_in_effect_twice_is_once_and_goes_back_to_the_byte() {
+    let world = ClientWorld::new();
+    let files = all_clients(&world);
+    let document = world.configured(["--apply"]);
+    assert_eq!(document["applied"].as_array().unwrap().len(), 4);
+    for path in [world.claude(), world.desktop()] {
+        if path == world.claude() {
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains("12345678901234567890123") && text.contains("\\ud83d"), "{text}");
+            // Not readable for a strict reader only because of half a character.
+            let text = text.replace("\\ud83d", "");
+            world.expect_server(
+                &serde_json::from_str::<Value>(&text).unwrap()["mcpServers"]["agent-bridge"].clone(),
+            );
+        } else {
+            world.expect_server(&world.server(&path));
+        }
+    }
+    let codex: toml_edit::DocumentMut = fs::read_to_string(world.codex()).unwrap().parse().unwrap();
+    let server = &codex["mcp_servers"]["agent-bridge"];
+    assert_eq!(server["command"].as_str(), Some(world.launcher().as_str()));
+    assert_eq!(server["tool_timeout_sec"].as_integer(), Some(300));
+    assert!(server.get("default_tools_approval_mode").is_none(), "only if it was asked for");
+    assert!(fs::read_to_string(world.codex()).unwrap().starts_with(CODEX), "appended, nothing else");
+    let gemini = fs::read_to_string(world.gemini()).unwrap();
+    assert!(gemini.contains("\n\t\t\"agent-bridge\": {\n\t\t\t\"command\""), "in tabs as the rest: {gemini}");
+    assert!(gemini.contains("\"timeout\": 300000") && !gemini.contains("trust"), "{gemini}");
+
+    let check = world.configured(["--check"]);
+    for client in ["codex", "claude-code", "claude-desktop", "gemini"] {
+        assert_eq!(one(&check, client)["verdict"]["effect"], "effective", "{check:#}");
+    }
+    let tree = support::release::tree(world.path());
+    let again = world.configured(["--apply"]);
+    assert_eq!((&again["status"], &again["changed"]), (&json!("unchanged"), &json!(false)));
+    assert_eq!(support::release::tree(world.path()), tree, "nothing to do writes nothing");
+
+    let txid = document["txid"].as_str().unwrap();
+    let look = world.configured(["--restore", txid]);
+    assert_eq!(look["status"], "dry-run");
+    assert_eq!(support::release::tree(world.path()), tree);
+    world.configured(["--restore", txid, "--apply"]);
+    assert_as_before(&files);
+    let again = world.configured(["--restore", txid, "--apply"]);
+    assert_eq!(again["status"], "unchanged");
+}
+
+#[test]
+fn taken_back_after_others_wrote_only_our_entry_goes() {
+    let world = ClientWorld::new();
+    let _ = all_clients(&world);
+    let txid = world.configured(["--apply"])["txid"].as_str().unwrap().to_owned();
+    let mut codex = fs::read_to_string(world.codex()).unwrap();
+    codex.push_str("\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n");
+    fs::write(world.codex(), &codex).unwrap();
+    let claude =
+        fs::read_to_string(world.claude()).unwrap().replace("\"numStartups\": 1", "\"numStartups\": 2");
+    fs::write(world.claude(), &claude).unwrap();
+    world.configured(["--restore", &txid, "--apply"]);
+    assert_eq!(
+        fs::read_to_string(world.codex()).unwrap(),
+        format!("{CODEX}\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n")
+    );
+    assert_eq!(
+        fs::read_to_string(world.claude()).unwrap(),
+        CLAUDE.replace("\"numStartups\": 1", "\"numStartups\": 2")
+    );
+}
+
+#[test]
+fn an_entry_that_somebody_made_his_own_is_not_taken_back() {
+    let world = ClientWorld::new();
+    let _ = all_clients(&world);
+    let txid = world.configured(["--apply"])["txid"].as_str().unwrap().to_owned();
+    let text = fs::read_to_string(world.codex()).unwrap().replace(&world.launcher(), "/their/own");
+    fs::write(world.codex(), &text).unwrap();
+    let gemini = fs::read(world.gemini()).unwrap();
+    let run = world.configure(["--restore", &txid, "--apply"]).expect_code(2);
+    assert!(format!("{run}").contains("CLIENTS_BLOCKED"), "{run}");
+    assert_eq!(fs::read_to_string(world.codex()).unwrap(), text);
+    assert_eq!(fs::read(world.gemini()).unwrap(), gemini, "all or nothing");
+    world.configured(["--restore", &txid, "--client", "gemini", "--apply"]);
+    assert_eq!(fs::read_to_string(world.gemini()).unwrap(), GEMINI);
+}
+
+#[test]
+fn removed_is_what_was_there_before_the_first_change() {
+    let world = ClientWorld::new();
+    let files = all_clients(&world);
+    world.configured(["--apply"]);
+    world.configured(["--apply", "--allow-headless"]);
+    assert!(world.home_file(".claude/settings.json").exists());
+    let look = world.configured(["--remove"]);
+    assert_eq!(look["status"], "dry-run");
+    world.configured(["--remove", "--apply"]);
+    assert_as_before(&files);
+    assert!(!world.home_file(".claude/settings.json").exists(), "it was made by us and holds nothing else");
+    assert_eq!(world.configured(["--remove", "--apply"])["status"], "unchanged");
+}
+
+#[test]
+fn headless_settings_are_written_only_where_asked_for() {
+    let world = ClientWorld::new();
+    let _ = all_clients(&world);
+    let settings = world.put(
+        ".claude/settings.json",
+        "{\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(ls)\"\n    ]\n  }\n}\n",
+    );
+    let before = fs::read(&settings).unwrap();
+    world.configured(["--apply"]);
+    assert_eq!(fs::read(&settings).unwrap(), before);
+    let document = world.configured(["--allow-headless", "--apply"]);
+    let text = fs::read_to_string(&settings).unwrap();
+    assert_eq!(
+        text,
+        "{\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(ls)\",\n      \"mcp__agent-bridge\"\n    ]\n  }\n}\n"
+    );
+    let codex = fs::read_to_string(world.codex()).unwrap();
+    assert!(codex.contains("default_tools_approval_mode = \"approve\"\n"), "{codex}");
+    assert!(fs::read_to_string(world.gemini()).unwrap().contains("\"trust\": true"));
+    world.configured(["--restore", document["txid"].as_str().unwrap(), "--apply"]);
+    assert_eq!(fs::read(&settings).unwrap(), before);
+}
+
+#[test]
+fn a_plan_is_applied_as_it_was_seen_or_not_at_all() {
+    let world = ClientWorld::new();
+    let files = all_clients(&world);
+    let plan = world.path().join("plan.json");
+    let plan = plan.to_str().unwrap();
+    world.configured(["--plan-out", plan]);
+    assert_as_before(&files);
+    // Somebody else's key.
+    let changed = CODEX.replace("\"other\"", "\"other2\"");
+    fs::write(world.codex(), &changed).unwrap();
+    let run = world.configure(["--apply", plan]).expect_code(2);
+    let told = format!("{run}");
+    for part in ["CLIENTS_PLAN_STALE", "config.toml", "only other entries", "--rebase"] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
+    assert_eq!(fs::read_to_string(world.codex()).unwrap(), changed);
+    // Our own.
+    let own = format!("{CODEX}[mcp_servers.agent-bridge]\ncommand = \"mine\"\n");
+    fs::write(world.codex(), &own).unwrap();
+    let run = world.configure(["--apply", plan, "--rebase"]).expect_code(2);
+    assert!(format!("{run}").contains("our own entry changed"), "{run}");
+    assert_as_before(&files[1..]);
+    // The link chain.
+    fs::remove_file(world.codex()).unwrap();
+    let elsewhere = world.put("dotfiles/config.toml", CODEX);
+    link(&elsewhere, &world.codex());
+    let run = world.configure(["--apply", plan, "--rebase"]).expect_code(2);
+    assert!(format!("{run}").contains("another file is meant"), "{run}");
+    fs::remove_file(world.codex()).unwrap();
+    fs::write(world.codex(), &changed).unwrap();
+    let document = world.configured(["--apply", plan, "--rebase"]);
+    assert_eq!(document["status"], "applied");
+    assert!(fs::read_to_string(world.codex()).unwrap().starts_with(&changed));
+    for bad in
+        ["{}", "x", "{\"schema\":\"agent-bridge/client-plan/2\",\"root\":\"/\",\"options\":{},\"files\":[]}"]
+    {
+        write(Path::new(plan), bad);
+        let run = world.configure(["--apply", plan]).expect_code(2);
+        assert!(format!("{run}").contains("CLIENTS_PLAN_INVALID"), "{run}");
+    }
+}
+
+#[test]
+fn one_bad_file_stops_all_and_the_others_can_be_named() {
+    let world = ClientWorld::new();
+    let files = all_clients(&world);
+    fs::write(world.gemini(), "{ \"mcpServers\": ").unwrap();
+    let document = world.configure([]).expect_code(2).json();
+    assert_eq!(document["status"], "blocked");
+    assert_eq!(one(&document, "gemini")["errors"][0]["code"], "CLIENT_FILE_UNREADABLE");
+    assert_eq!(one(&document, "codex")["action"], "update");
+    let run = world.configure(["--apply"]).expect_code(2);
+    assert!(format!("{run}").contains("CLIENTS_BLOCKED"), "{run}");
+    assert_as_before(&files[..2]);
+    assert_eq!(fs::read(world.gemini()).unwrap(), b"{ \"mcpServers\": ");
+    assert!(fs::read_dir(world.layout().journal()).unwrap().next().is_none(), "no transaction was begun");
+    world.configured(["--client", "codex", "--client", "claude-code", "--apply"]);
+    assert!(fs::read_to_string(world.codex()).unwrap().contains("agent-bridge"));
+}
+
+#[test]
+fn files_are_made_only_for_clients_that_are_there() {
+    let mut world = ClientWorld::new();
+    let document = world.configured(["--apply"]);
+    assert_eq!(document["status"], "unchanged");
+    assert!(fs::read_dir(world.home()).unwrap().all(|entry| entry.unwrap().file_name() == ".agent-bridge"));
+    fs::create_dir(world.home().join(".claude")).unwrap();
+    fs::create_dir(world.home().join(".codex")).unwrap();
+    world.configured(["--apply"]);
+    world.expect_server(&world.server(&world.claude()));
+    assert_eq!(fs::metadata(world.claude()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!world.home().join(".gemini").exists());
+    world.configured(["--client", "gemini", "--create", "--apply"]);
+    world.expect_server(&world.server(&world.gemini()));
+    let document = world.configured(["--remove", "--apply"]);
+    assert_eq!(document["status"], "applied");
+    assert!(!world.claude().exists() && !world.codex().exists() && !world.gemini().exists());
+    world.remove_env("HOME");
+    world.configured([]);
+}
+
+#[test]
+fn without_a_launcher_nothing_is_registered() {
+    let world = ClientWorld::new();
+    let files = all_clients(&world);
+    fs::remove_file(world.layout().launcher()).unwrap();
+    let run = world.configure(["--apply"]).expect_code(2);
+    assert!(format!("{run}").contains("CLIENTS_NO_LAUNCHER"), "{run}");
+    assert_as_before(&files);
+}
+
+#[test]
+fn unknown_clients_and_transactions_are_refused() {
+    let world = ClientWorld::new();
+    world.configure(["--client", "emacs"]).expect_code(64);
+    let run = world.configure(["--restore", "000009-configure-clients", "--apply"]).expect_code(2);
+    assert!(format!("{run}").contains("CLIENTS_NOTHING_TO_RESTORE"), "{run}");
+}
+
+/// Twelve shapes of links; the last column says whether the file is written.
+#[test]
+fn links_stay_and_their_end_is_written() {
+    type Make = fn(&ClientWorld, &Path);
+    let shapes: [(&str, Make, bool); 12] = [
+        ("no link", |world, path| write(path, world.text()), true),
+        ("absolute", |world, path| link(&world.put("d/real.toml", world.text()), path), true),
+        (
+            "relative",
+            |world, path| {
+                world.put("d/real.toml", world.text());
+                link(Path::new("../d/real.toml"), path);
+            },
+            true,
+        ),
+        (
+            "two levels",
+            |world, path| {
+                world.put("d/real.toml", world.text());
+                link(Path::new("real.toml"), &world.home_file("d/one.toml"));
+                link(&world.home_file("d/one.toml"), path);
+            },
+            true,
+        ),
+        (
+            "thirty levels",
+            |world, path| {
+                let mut last = world.put("d/0", world.text());
+                for number in 1..30 {
+                    let next = world.home_file(&format!("d/{number}"));
+                    link(&last, &next);
+                    last = next;
+                }
+                link(&last, path);
+            },
+            true,
+        ),
+        (
+            "through a linked folder",
+            |world, path| {
+                world.put("d/sub/real.toml", world.text());
+                link(&world.home_file("d/sub"), &world.home_file("folder"));
+                link(&world.home_file("folder/real.toml"), path);
+            },
+            true,
+        ),
+        (
+            "the folder itself is a link",
+            |world, path| {
+                world.put("d/config.toml", world.text());
+                fs::remove_dir(path.parent().unwrap()).unwrap();
+                link(&world.home_file("d"), path.parent().unwrap());
+            },
+            true,
+        ),
+        ("dangling", |world, path| link(&world.home_file("nowhere.toml"), path), false),
+        (
+            "dangling second level",
+            |world, path| {
+                link(&world.home_file("nowhere.toml"), &world.home_file("one.toml"));
+                link(&world.home_file("one.toml"), path);
+            },
+            false,
+        ),
+        (
+            "in a circle",
+            |world, path| {
+                link(path, &world.home_file("one.toml"));
+                link(&world.home_file("one.toml"), path);
+            },
+            false,
+        ),
+        (
+            "to a folder",
+            |world, path| {
+                fs::create_dir(world.home_file("folder")).unwrap();
+                link(&world.home_file("folder"), path);
+            },
+            false,
+        ),
+        (
+            "into a read-only folder",
+            |world, path| {
+                let real = world.put("store/real.toml", world.text());
+                fs::set_permissions(real.parent().unwrap(), fs::Permissions::from_mode(0o555)).unwrap();
+                link(&real, path);
+            },
+            false,
+        ),
+    ];
+    for (name, make, written) in shapes {
+        let world = ClientWorld::new();
+        fs::create_dir(world.home().join(".codex")).unwrap();
+        make(&world, &world.codex());
+        let before = support::release::tree(&world.home());
+        let links = |home: &Path| -> Vec<(PathBuf, PathBuf)> {
+            walk(home)
+                .into_iter()
+                .filter_map(|path| Some((path.clone(), fs::read_link(path).ok()?)))
+                .collect()
+        };
+        let links_before = links(&world.home());
+        let run = world.configure(["--client", "codex", "--apply"]);
+        assert_eq!(links(&world.home()), links_before, "{name}: links changed\n{run}");
+        if written {
+            let document = run.expect_code(0).json();
+            assert_eq!(document["status"], "applied", "{name}: {document:#}");
+            let text = fs::read_to_string(world.codex()).unwrap();
+            assert!(
+                text.starts_with("a = 1\n") && text.contains("[mcp_servers.agent-bridge]"),
+                "{name}: {text}"
+            );
+            world.configured(["--restore", document["txid"].as_str().unwrap(), "--apply"]);
+        } else {
+            let run = run.expect_code(2);
+            assert!(format!("{run}").contains("left as it is"), "{name}: {run}");
+        }
+        assert_eq!(support::release::tree(&world.home()), before, "{name}");
+        if name == "into a read-only folder" {
+            fs::set_permissions(world.home_file("store"), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
+trait Text {
+    fn text(&self) -> &'static str;
+}
+
+impl Text for ClientWorld {
+    fn text(&self) -> &'static str {
+        "a = 1\n"
+    }
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        found.push(path.clone());
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(walk(&path));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn mode_owner_and_attributes_stay() {
+    let world = ClientWorld::new();
+    let _ = all_clients(&world);
+    fs::set_permissions(world.codex(), fs::Permissions::from_mode(0o640)).unwrap();
+    let before = fs::metadata(world.codex()).unwrap();
+    world.configured(["--client", "codex", "--apply"]);
+    let after = fs::metadata(world.codex()).unwrap();
+    assert_eq!((before.mode(), before.uid(), before.gid()), (after.mode(), after.uid(), after.gid()));
+    let left: Vec<_> = fs::read_dir(world.home().join(".codex")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// No value that is not ours leaves the file: not in what is printed, planned or kept in the journal.
+#[test]
+fn secrets_of_others_stay_where_they_are() {
+    let world = ClientWorld::new();
+    let _ = all_clients(&world);
+    // Also in an entry of ours that is out of date.
+    let own = "[mcp_servers.agent-bridge]\ncommand = \"/old/agent-bridge\"\nargs = [\"mcp\", \"--token\", \"planted-secret-4\"]\nurl_note = \"https://planted-secret-5@x\"\nenv = { EXTRA = \"planted-secret-6\", AGENT_BRIDGE_CONFIG = \"/x?key=planted-secret-7\" }\n# planted-secret-8\n";
+    fs::write(world.codex(), format!("{CODEX}\n{own}")).unwrap();
+    let plan = world.path().join("plan.json");
+    let mut told = String::new();
+    let mut tell = |run: Finished| {
+        told.push_str(run.stdout());
+        told.push_str(&run.stderr());
+    };
+    tell(world.configure([]).expect_code(0));
+    tell(world.bridge(["configure-clients"]).expect_code(0));
+    tell(world.configure(["--plan-out", plan.to_str().unwrap()]).expect_code(0));
+    tell(world.configure(["--check"]));
+    tell(world.bridge(["configure-clients", "--remove"]).expect_code(0));
+    let applied = world.configure(["--apply", plan.to_str().unwrap()]).expect_code(0);
+    let txid = applied.json()["txid"].as_str().unwrap().to_owned();
+    tell(applied);
+    tell(world.bridge(["configure-clients", "--restore", &txid]).expect_code(0));
+    // Files that do not parse, each at a secret.
+    fs::write(world.codex(), "[x]\na = planted-secret-9\n").unwrap();
+    fs::write(world.claude(), "{ \"a\": planted-secret-9 }").unwrap();
+    fs::write(world.gemini(), "{ \"mcpServers\": { \"agent-bridge\": \"planted-secret-9\" } }").unwrap();
+    tell(world.configure([]).expect_code(2));
+    tell(world.bridge(["configure-clients", "--apply"]).expect_code(2));
+    told.push_str(&fs::read_to_string(plan).unwrap());
+    for journal in walk(&world.layout().journal()) {
+        told.push_str(&String::from_utf8_lossy(&fs::read(journal).unwrap()));
+    }
+    assert!(told.contains("(not shown)"), "{told}");
+    assert!(!told.contains("planted-secret"), "{}", &told[told.find("planted-secret").unwrap() - 300..]);
+}
+
+#[test]
+fn strict_clients_never_get_what_they_cannot_read() {
+    let world = ClientWorld::new();
+    let with_comment = "{ // mine\n  \"mcpServers\": {}\n}\n";
+    let with_comma = "{\n  \"mcpServers\": {},\n}\n";
+    for (client, file) in [("claude-code", world.claude()), ("claude-desktop", world.desktop())] {
+        for bad in [with_comment, with_comma] {
+            write(&file, bad);
+            let run = world.configure(["--client", client, "--apply"]).expect_code(2);
+            assert!(format!("{run}").contains("CLIENTS_BLOCKED"), "{run}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), bad);
+        }
+        write(&file, "{\n  \"a\": 1\n}");
+        world.configured(["--client", client, "--apply"]);
+        let text = fs::read_to_string(&file).unwrap();
+        serde_json::from_str::<Value>(&text).expect("strict JSON");
+        assert!(text.ends_with('}'), "no line end where there was none: {text:?}");
+    }
+    write(&world.gemini(), with_comma);
+    world.configure(["--client", "gemini", "--apply"]).expect_code(2);
+    write(&world.gemini(), with_comment);
+    world.configured(["--client", "gemini", "--apply"]);
+    assert!(fs::read_to_string(world.gemini()).unwrap().starts_with("{ // mine\n"));
+}
+
+#[test]
+fn what_cannot_be_edited_is_shown_to_be_pasted() {
+    let world = ClientWorld::new();
+    for bad in [
+        "[mcp_servers.agent-bridge]\nurl = \"https://elsewhere\"\n",
+        "[[mcp_servers]]\nx = 1\n",
+        "[mcp_servers.agent-bridge.env]\nA = \"1\"\n",
+        "mcp_servers = 3\n",
+    ] {
+        world.put(".codex/config.toml", bad);
+        let document = world.configure(["--client", "codex"]).expect_code(2).json();
+        let codex = one(&document, "codex");
+        assert_eq!(codex["errors"][0]["code"], "CLIENT_SHAPE_UNSUPPORTED", "{bad}: {codex:#}");
+        let snippet = codex["snippet"].as_str().unwrap();
+        assert!(snippet.starts_with("[mcp_servers.agent-bridge]\ncommand = "), "{snippet}");
+        let run = world.bridge(["configure-clients", "--client", "codex"]).expect_code(2);
+        assert!(run.stdout().contains("paste this:"), "{run}");
+        assert_eq!(fs::read_to_string(world.codex()).unwrap(), bad);
+    }
+    for bad in [
+        "{\"mcpServers\":{\"agent-bridge\":{},\"agent-bridge\":{}}}",
+        "{\"mcpServers\":{\"agent-bridge\":{\"command\":\"a\",\"command\":\"b\"}}}",
+        "{\"mcpServers\":{},\"mcpServers\":{}}",
+        "{\"mcpServers\":[]}",
+        "[]",
+    ] {
+        world.put(".claude.json", bad);
+        world.configure(["--client", "claude-code", "--apply"]).expect_code(2);
+        assert_eq!(fs::read_to_string(world.claude()).unwrap(), bad);
+    }
+}
+
+#[test]
+fn a_running_client_is_named() {
+    let world = ClientWorld::new();
+    let _ = all_clients(&world);
+    let program = world.program("codex", "#!/bin/sh\nread x\n");
+    let shell = fs::canonicalize("/bin/sh").unwrap();
+    let mut command = world.command(shell);
+    std::os::unix::process::CommandExt::arg0(&mut command, "codex");
+    command.arg(program).stdin(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut named = false;
+    let end = std::time::Instant::now() + DEADLINE;
+    while !named && std::time::Instant::now() < end {
+        let document = world.configured(["--client", "codex"]);
+        named = document["running"].as_array().unwrap().iter().any(|one| one["pid"] == child.id())
+            && one(&document, "codex")["warnings"].to_string().contains("running now");
+    }
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(named);
+}
+
+/// Another program rewrites the file without a pause while we register and take back. None of its writes may get
+/// lost, and in the end our entry is there whole or not at all.
+#[test]
+fn no_write_of_another_program_is_lost() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let rounds: u64 =
+        std::env::var("CLIENT_ADVERSARY_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000);
+    let world = ClientWorld::new();
+    let path = world.put(".claude.json", "{\n  \"counter\": 0,\n  \"mcpServers\": {}\n}\n");
+    let layout = world.layout();
+    let stop = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
+    let mut context = agent_bridge::context::Context::from_process();
+    context.home = Some(world.home());
+    context.env = world.env().clone();
+    context.cwd = world.repo();
+    let counter = |text: &str| -> u64 {
+        let at = text.find("\"counter\": ").expect("the counter") + 11;
+        text[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    };
+    let (applied, refused) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut last = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let text = fs::read_to_string(&path).unwrap();
+                let seen = counter(&text);
+                assert_eq!(seen, last, "a write of the other program is gone");
+                last += 1;
+                let text = text.replacen(&format!("\"counter\": {seen}"), &format!("\"counter\": {last}"), 1);
+                let beside = path.with_extension("theirs");
+                fs::write(&beside, text).unwrap();
+                fs::rename(&beside, &path).unwrap();
+                written.store(last, Ordering::Relaxed);
+                // Long enough for a whole change now and then.
+                if last % 40 == 0 {
+                    std::thread::sleep(Duration::from_millis(last % 7 * 60));
+                }
+            }
+        });
+        use agent_bridge::release::clients;
+        let options = clients::Options { clients: vec!["claude-code".into()], ..Default::default() };
+        let (mut applied, mut refused) = (0u64, 0u64);
+        let mut tell = |result: agent_bridge::error::Result<bool>| match result {
+            Ok(true) => applied += 1,
+            Ok(false) => {}
+            Err(error) if error.code() == "RELEASE_FILE_CHANGED" => refused += 1,
+            Err(error) => panic!("{error}: {}", error.hint()),
+        };
+        while written.load(Ordering::Relaxed) < rounds {
+            let plan = clients::plan(&context, &layout, &options).unwrap();
+            tell(clients::apply(&context, &layout, &plan, None).map(|written| written.txid.is_some()));
+            let plan = clients::plan_removal(&context, &layout, &options).unwrap();
+            tell(clients::apply(&context, &layout, &plan, None).map(|written| written.txid.is_some()));
+            // Each round reads all journals.
+            for file in walk(&layout.journal()) {
+                if walk(&layout.journal()).len() > 40 {
+                    fs::remove_file(file).unwrap();
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (applied, refused)
+    });
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(counter(&text), written.load(Ordering::Relaxed), "{text}");
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let server = &document["mcpServers"]["agent-bridge"];
+    if !server.is_null() {
+        world.expect_server(server);
+    }
+    eprintln!("{applied} applied, {refused} refused, {} foreign writes", written.load(Ordering::Relaxed));
+    assert!(applied > 0, "never once in {refused} attempts");
+}
