@@ -53,7 +53,7 @@ fn is_test_file(path: &Path) -> bool {
 
 /// Product code only: tests in a file may use what they like.
 fn product(text: &str) -> &str {
-    match text.find("\nmod tests {") {
+    match text.find("\nmod tests {").or_else(|| text.find("\npub(crate) mod tests {")) {
         Some(tests) => &text[..tests],
         None => text,
     }

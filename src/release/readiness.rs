@@ -323,7 +323,7 @@ fn named(layout: &Layout) -> Vec<(Option<ProcessIdentity>, Holder)> {
 }
 
 fn of_label(label: &Label, all: &[Label]) -> Holder {
-    let parent = label.parent.filter(|parent| platform::is_alive(parent));
+    let parent = label.parent.filter(platform::is_alive);
     let host = host_of(parent.map(|parent| parent.pid));
     // A turn belongs to the client whose server started it.
     let of_parent = || {
