@@ -210,10 +210,11 @@ fn show(switched: &Switched, json: bool, output: &mut Output) {
                     format!(" (before: {}, generation {})", previous.release_id, previous.generation)
                 })
                 .unwrap_or_default();
-            output.line(format!(
+            let text = format!(
                 "{} is current now, generation {}{before}.",
                 switched.release_id, switched.generation
-            ));
+            );
+            output.wrapped(&text, 2);
             if let Some(ms) = switched.downtime_ms {
                 output.line(format!(
                     "The gate was closed for {ms} ms. The target listed {} tools.",

@@ -54,10 +54,11 @@ fn show(found: &Inspection, output: &mut Output) {
             let verdict =
                 found.verdict.map(|verdict| format!(", verdict {}", verdict.as_str())).unwrap_or_default();
             let trial = if pointer.trial.is_some() { ", on trial" } else { "" };
-            output.line(format!(
+            let text = format!(
                 "Current       {} (generation {}{verdict}{trial}) since {}",
                 pointer.release_id, pointer.generation, pointer.promoted_at
-            ));
+            );
+            output.wrapped(&text, 14);
         }
     }
     let said = |recorded| match recorded {
