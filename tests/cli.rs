@@ -51,6 +51,75 @@ fn complaint(finished: &Finished, exit: i32, code: &str) -> String {
     text
 }
 
+/// The names in the lists of commands of a help text.
+fn subcommands(help: &str) -> impl Iterator<Item = &str> {
+    let groups = ["Commands:", "Every day:", "Releases:", "Look at an installation:", "More:", "Others:"];
+    let mut listed = false;
+    help.lines().filter_map(move |line| {
+        if !line.starts_with(' ') {
+            listed = groups.contains(&line) || (listed && line.is_empty());
+        }
+        let name = line.split_whitespace().next().filter(|name| *name != "help")?;
+        (listed && line.starts_with("  ") && !line.starts_with("   ")).then_some(name)
+    })
+}
+
+#[test]
+fn the_help_of_a_command_fits_a_screen() {
+    let mut world = World::new().build();
+    world.set_env("COLUMNS", "80");
+    let top = world.bridge(["--help"]).expect_code(0);
+    let names: Vec<&str> = subcommands(top.stdout()).collect();
+    assert!(names.len() >= 22 && !top.stdout().contains("Others:"), "each command is in a group: {top}");
+    for name in names {
+        let help = world.bridge([name, "--help"]).expect_code(0);
+        let lines: Vec<&str> = help.stdout().lines().collect();
+        assert!(lines.len() <= 40, "{name}: {} lines\n{help}", lines.len());
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {help}");
+        assert_eq!(world.bridge([name, "-h"]).stdout(), help.stdout(), "{name}");
+        let about = top.stdout().lines().find(|line| line.starts_with(&format!("  {name} "))).unwrap();
+        assert!(about.chars().count() <= 80, "{about}");
+    }
+}
+
+#[test]
+fn release_commands_print_one_document_or_nothing_and_no_colours() {
+    let mut world = World::new().build();
+    let root = world.path().join("root");
+    world.set_env("AGENT_BRIDGE_ROOT", &root);
+    world.set_env("CLICOLOR_FORCE", "1");
+    world.set_env("NO_COLOR", "1");
+    for (arguments, kind) in [
+        (&["inspect"][..], "inspection"),
+        (&["history"], "history"),
+        (&["readiness"], "readiness"),
+        (&["recover"], "recovery"),
+        (&["recover", "--dry-run"], "recovery"),
+        (&["configure-clients"], "configure-clients"),
+        (&["configure-clients", "--check"], "configure-clients-check"),
+    ] {
+        let finished = world.bridge(arguments.iter().copied().chain(["--json"])).expect_code(0);
+        let found = document(&finished, kind);
+        assert_eq!(found["schema"], format!("agent-bridge/{kind}/1"));
+        let plain = world.bridge(arguments).expect_code(0);
+        let printed = format!("{}{}", plain.stdout(), plain.stderr());
+        assert!(!printed.is_empty() && !printed.contains('\u{1b}'), "{arguments:?}: {plain}");
+    }
+    let id = "1.0.0+0123abc";
+    for (arguments, code) in [
+        (&["cutover", id, "--yes"][..], "RELEASE_NOT_INSTALLED"),
+        (&["cutover", "1.0.0", "--yes"], "RELEASE_ID_INVALID"),
+        (&["rollback", "--yes"], "RELEASE_NOTHING_CURRENT"),
+        (&["canary", "release", id], "RELEASE_NOT_INSTALLED"),
+        (&["canary", "pointer"], "RELEASE_NOTHING_CURRENT"),
+        (&["history", "mark", "1", "good"], "RELEASE_UNKNOWN_GENERATION"),
+    ] {
+        for more in [&[][..], &["--json"]] {
+            complaint(&world.bridge(arguments.iter().chain(more)), 2, code);
+        }
+    }
+}
+
 #[test]
 fn every_subcommand_explains_itself_within_a_screen_s_width() {
     let world = World::new().build();
@@ -63,14 +132,7 @@ fn every_subcommand_explains_itself_within_a_screen_s_width() {
         assert!(help.stderr.is_empty() && !text.contains('\u{1b}'), "{help}");
         let long = text.lines().find(|line| line.chars().count() > 100);
         assert_eq!(long, None, "in the help of {path:?}");
-        let commands = text.split("Commands:\n").nth(1).unwrap_or_default();
-        for line in commands.lines().take_while(|line| line.starts_with("  ")) {
-            let name = line.split_whitespace().next().unwrap_or_default();
-            if line.starts_with("   ") || name == "help" {
-                continue;
-            }
-            paths.push(path.iter().cloned().chain([name.to_owned()]).collect());
-        }
+        paths.extend(subcommands(text).map(|name| path.iter().cloned().chain([name.to_owned()]).collect()));
         seen += 1;
     }
     assert!(seen >= 23, "only {seen} subcommands were found");

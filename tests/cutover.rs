@@ -295,6 +295,56 @@ fn an_interrupt_before_the_decision_puts_everything_back() {
     at.bridge(["recover", "--json"]).expect_code(0);
 }
 
+#[cfg(unix)]
+#[test]
+fn an_interrupt_while_it_waits_ends_it_at_once_and_puts_everything_back() {
+    let (at, old) = installed("1.0.0");
+    cutover(&at, &old, &[]).expect_code(0);
+    let new = at.place(&Release::of_bridge("1.1.0"));
+    let mut host = server(&at);
+    host.initialize();
+    let before = at.lasting_tree();
+    let running = process::start(at.bridge_command(["cutover", &new, "--yes", "--wait", "10m"]));
+    running.wait_for_stderr("waiting for a server", DEADLINE);
+    running.signal(Signal::Interrupt);
+    let ended = running.finish(DEADLINE).expect_code(2);
+    assert!(ended.stderr().contains("RELEASE_INTERRUPTED") && ended.stdout.is_empty(), "{ended}");
+    assert!(at.lasting_tree() == before, "something was changed");
+    at.bridge(["recover", "--json"]).expect_code(0);
+    assert_eq!(served_version(&at), env!("CARGO_PKG_VERSION"), "the gate is open");
+    host.hang_up();
+    host.wait_exit(DEADLINE).expect_code(0);
+}
+
+/// A command on a terminal, with somebody who types this.
+#[cfg(target_os = "linux")]
+fn typed(at: &ReleaseWorld, command: &str, keys: &str) -> Option<Finished> {
+    let script = support::world::find_program("script")?;
+    let mut terminal = at.command(script);
+    let call = format!("'{}' {command}", support::world::BRIDGE);
+    terminal.args(["--quiet", "--return", "--command", &call, "/dev/null"]);
+    Some(process::run_with_input(terminal, keys.as_bytes(), DEADLINE))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_terminal_the_release_id_is_typed_and_nothing_less() {
+    let (at, id) = installed("1.0.0");
+    let before = at.lasting_tree();
+    for no in ["y\r", "\r", "1.0.0\r"] {
+        let Some(refused) = typed(&at, &format!("cutover {id}"), no) else { return };
+        assert_eq!(refused.code, Some(2), "{no:?}: {refused}");
+        assert!(refused.stdout().contains("RELEASE_NOT_CONFIRMED"), "{refused}");
+        assert!(at.lasting_tree() == before, "something was changed after {no:?}");
+    }
+    let done = typed(&at, &format!("cutover {id}"), &format!("{id}\r")).unwrap().expect_code(0);
+    assert!(done.stdout().contains("is current now"), "{done}");
+    assert_eq!(at.current().release_id.as_str(), id);
+    let old = at.current().generation;
+    assert_eq!(typed(&at, "rollback --to 1", "no\r").unwrap().code, Some(2));
+    assert_eq!(at.current().generation, old);
+}
+
 #[test]
 fn one_command_at_a_time() {
     let (at, id) = installed("1.0.0");

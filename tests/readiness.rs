@@ -215,6 +215,18 @@ fn a_program_of_the_installation_without_a_lease_is_busy_whatever_it_calls_itsel
 
 #[cfg(target_os = "linux")]
 #[test]
+fn processes_that_come_and_go_are_no_riddle() {
+    let (at, _) = installed(&Release::new("1.0.0"));
+    let busy = "while :; do /bin/true; done";
+    let _children: Vec<Killed> = (0..3).map(|_| spawn(Command::new("/bin/sh").args(["-c", busy]))).collect();
+    for _ in 0..25 {
+        let report = readiness(&at, 0);
+        assert_eq!((&report["state"], &report["unreadableCount"]), (&json!("quiet"), &json!(0)));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn a_folder_with_a_longer_name_is_another_one() {
     let (at, _) = installed(&Release::new("1.0.0"));
     let sleep = find_program("sleep").unwrap();

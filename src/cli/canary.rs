@@ -12,22 +12,22 @@ use crate::error::{Exit, Result};
 use crate::release::canary::{self, CheckStatus, Record, Setting};
 use crate::release::{Layout, ReleaseId};
 
-/// Prove that a release works, before and after a switch, with nothing at stake.
+/// Prove that a release works, with nothing at stake.
 ///
-/// A canary starts the real program the way hosts do, in a throwaway world without your keys and, where the system
+/// For before a switch and after it. A canary starts the real program the way hosts do, in a throwaway world without your keys and, where the system
 /// allows it, without a network. Pointer, launcher, config and client files are hashed before and after. What was
 /// found is written to a new folder, pass or fail. Exit code 0 if every check held, 3 if one did not.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// New folder for the record, absolute (default: a temporary one).
+    #[arg(long, value_name = "DIR", global = true)]
+    evidence_dir: Option<PathBuf>,
+    /// Longest time for one talk with the program.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, global = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
     /// Installation folder.
     #[arg(long, value_name = "DIR", global = true)]
     root: Option<PathBuf>,
-    /// Folder for the record: absolute, new, outside the installation (default: a new temporary folder).
-    #[arg(long, value_name = "DIR", global = true)]
-    evidence_dir: Option<PathBuf>,
-    /// Longest time for one talk with the program, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, global = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
     /// Print one JSON document.
     #[arg(long, global = true)]
     json: bool,

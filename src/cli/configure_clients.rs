@@ -10,55 +10,55 @@ use crate::error::{Exit, Result};
 use crate::release::clients::{self, ClientPlan, Effect, Found, Machine, Options, Plan, Step, Written};
 use crate::release::{Layout, clients::table};
 
-/// Register the installation in MCP clients: Codex, Claude Code, Claude Desktop, Gemini CLI.
+/// Register the installation in your MCP clients.
 ///
-/// Without `--apply` nothing is changed: you see which file each client reads, and what would be written. Only
+/// Clients are Codex, Claude Code, Claude Desktop and Gemini CLI. Without `--apply` nothing is changed: you see which file each client reads, and what would be written. Only
 /// the bridge's own entry is touched; every other byte of a file stays. Exit code 2 if a file cannot be changed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  agent-bridge configure-clients                        look\n  agent-bridge configure-clients --apply                write\n  agent-bridge configure-clients --client codex --plan-out plan.json\n  agent-bridge configure-clients --apply plan.json      write exactly that plan\n  agent-bridge configure-clients --restore TXID --apply take a change back\n  agent-bridge configure-clients --remove --apply       take the entries out\n  agent-bridge configure-clients --check                is it in effect?"
 )]
 pub struct Args {
-    /// The installation; otherwise AGENT_BRIDGE_ROOT, or the usual place.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-    /// Only this client; may be repeated: codex, claude-code, claude-desktop, gemini.
+    /// Only codex, claude-code, claude-desktop or gemini; can be repeated.
     #[arg(long = "client", value_name = "ID")]
     clients: Vec<String>,
-    /// Write a file also for a client that was not found here; name it with --client.
+    /// Write also for a named client that was not found here.
     #[arg(long, requires = "clients")]
     create: bool,
-    /// Also let headless runs of the clients call the tools without a question.
+    /// Let headless runs call the tools without a question.
     #[arg(long)]
     allow_headless: bool,
-    /// State folder that the server is told of; otherwise AGENT_BRIDGE_STATE_DIR if it is set.
+    /// State folder for the server (default: AGENT_BRIDGE_STATE_DIR).
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Keep the plan in a file, for --apply.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "remove", "restore", "check"])]
     plan_out: Option<PathBuf>,
-    /// Write. With a plan file exactly that, or nothing if a file changed since.
+    /// Write; with a plan exactly that, or nothing.
     #[arg(long, value_name = "PLAN", num_args = 0..=1)]
     #[allow(clippy::option_option, reason = "absent, without a value, with one")]
     apply: Option<Option<PathBuf>>,
-    /// With a plan file: also where other entries of a file changed since.
+    /// With a plan: also where others changed a file since.
     #[arg(long, requires = "apply")]
     rebase: bool,
     /// Take our entries out.
     #[arg(long, conflicts_with_all = ["restore", "check", "create"])]
     remove: bool,
-    /// Take the changes of this transaction back; what others changed since stays.
+    /// Take a change back; what others changed since stays.
     #[arg(long, value_name = "TXID", conflicts_with_all = ["check", "create"])]
     restore: Option<String>,
     /// Only say whether each client will start this installation.
     #[arg(long, conflicts_with = "apply")]
     check: bool,
-    /// Change nothing (the default).
-    #[arg(long, conflicts_with = "apply")]
-    dry_run: bool,
-    /// Why, for the journal.
+    /// Installation folder.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Why; goes into the journal.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// Only say what would be done (the default).
+    #[arg(long, conflicts_with = "apply")]
+    dry_run: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::confirm::{confirm, parse_time};
-use super::output::Output;
+use super::output::{Output, remark};
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
 use crate::release::cutover::{self, Request, Switched, TrialTerms};
@@ -14,25 +14,25 @@ use crate::release::{Layout, ReleaseError, ReleaseId, clients, digest, rollback}
 /// What both commands take.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-    /// Let old processes finish on the old release instead of waiting for them to end.
+    /// Let what runs finish on the old release.
     #[arg(long)]
     soft: bool,
-    /// How long to wait for running servers and turns to end: 90s, 15m, 4h.
+    /// Wait so long for what runs: 90s, 15m, 4h.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     wait: Duration,
     /// Go on although some processes cannot be looked at.
     #[arg(long)]
     allow_unreadable: bool,
+    /// Installation folder.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// Why; goes into the journal and the history.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Only say what would be done.
     #[arg(long)]
     dry_run: bool,
-    /// Don't ask; needed where nobody can be asked.
+    /// Don't ask for the release id; needed in scripts.
     #[arg(long)]
     yes: bool,
     /// Print one JSON document.
@@ -55,37 +55,38 @@ pub struct CutoverArgs {
     release: String,
     #[command(flatten)]
     common: Common,
-    /// Switch to this shared config together with the release.
-    #[arg(long, value_name = "FILE")]
+    /// The shared config to switch to.
+    #[arg(long, value_name = "FILE", help_heading = "Along with the release")]
     stage_config: Option<PathBuf>,
-    /// SHA-256 that the staged config must have.
-    #[arg(long, value_name = "HEX", requires = "stage_config")]
+    /// SHA-256 that it must have.
+    #[arg(long, value_name = "HEX", requires = "stage_config", help_heading = "Along with the release")]
     expect_config_sha256: Option<String>,
-    /// Also write our entry into the config files of the clients that are installed.
-    #[arg(long)]
+    /// Our entry in the clients' files too.
+    #[arg(long, help_heading = "Along with the release")]
     clients: bool,
-    /// Replace the launcher by this release's program even if the old one would do.
-    #[arg(long)]
+    /// The launcher too, needed or not.
+    #[arg(long, help_heading = "Along with the release")]
     update_launcher: bool,
-    /// Go back by itself unless clients have shaken hands within this time, or if it fails to start.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    /// Go back by itself unless proven in this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "On trial")]
     trial: Option<Duration>,
-    /// Client handshakes that end a trial well.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "trial")]
+    /// Client handshakes that prove it.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "trial", help_heading = "On trial")]
     trial_handshakes: u32,
-    /// Starts without a handshake that end a trial badly.
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "trial")]
+    /// Starts without one that end it.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "trial", help_heading = "On trial")]
     trial_failures: u32,
 }
 
-/// Go back to the newest generation that is known to be good, with its config.
+/// Go back to the newest generation known to be good.
 ///
-/// The same transaction as a cutover, with the same probe. The generation that is left is marked bad, so that no
+/// Its config comes back with it. It is the same transaction as a cutover, with the same probe. The generation that is left is marked bad, so that no
 /// later rollback chooses it.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  agent-bridge rollback --dry-run\n  agent-bridge rollback --yes --reason 'answers were slow'\n  agent-bridge rollback --to 7"
+)]
 pub struct RollbackArgs {
-    #[command(flatten)]
-    common: Common,
     /// Go to this generation (see `agent-bridge history`).
     #[arg(long, value_name = "N")]
     to: Option<u64>,
@@ -95,6 +96,8 @@ pub struct RollbackArgs {
     /// Leave the shared config as it is.
     #[arg(long)]
     keep_config: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub fn run_cutover(context: &Context, args: CutoverArgs, output: &mut Output) -> Result<Exit> {
@@ -144,6 +147,7 @@ fn switch(
 ) -> Result<Exit> {
     request.soft = common.soft;
     request.wait = common.wait;
+    request.on_wait = tell_wait;
     request.allow_unreadable = common.allow_unreadable;
     request.reason.clone_from(&common.reason);
     let mut switched = if common.dry_run {
@@ -159,6 +163,11 @@ fn switch(
     switched.warnings.splice(0..0, warnings);
     show(&switched, common.json, output);
     Ok(Exit::Ok)
+}
+
+fn tell_wait(names: &[String]) {
+    let who = if names.is_empty() { "a process that cannot be named".into() } else { names.join("; ") };
+    remark(&format!("waiting for {who}; Ctrl-C puts everything back"));
 }
 
 fn ask(context: &Context, layout: &Layout, request: &Request, output: &mut Output) -> Result<()> {
@@ -201,10 +210,11 @@ fn show(switched: &Switched, json: bool, output: &mut Output) {
                     format!(" (before: {}, generation {})", previous.release_id, previous.generation)
                 })
                 .unwrap_or_default();
-            output.line(format!(
+            let text = format!(
                 "{} is current now, generation {}{before}.",
                 switched.release_id, switched.generation
-            ));
+            );
+            output.wrapped(&text, 2);
             if let Some(ms) = switched.downtime_ms {
                 output.line(format!(
                     "The gate was closed for {ms} ms. The target listed {} tools.",

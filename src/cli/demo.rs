@@ -30,9 +30,9 @@ crate::codes! {
         remedy: "Run `agent-bridge doctor`, or leave --agent out to use the built-in scripted agent." }
 }
 
-/// See the main job done in a throwaway folder: delegate, continue, write, hand off, page, cancel.
+/// See the main job, or a release's life, in a throwaway folder.
 ///
-/// Needs no account: scripted agents play the workers. With --agent the first worker is the real one, and its
+/// The main job is: delegate, continue, write, hand off, page, cancel. It needs no account: scripted agents play the workers. With --agent the first worker is the real one, and its
 /// provider is called. With --release it shows the life of a release instead: install, canary, cutover, a crash in the
 /// middle of one, recovery, rollback.
 #[derive(Debug, clap::Args)]

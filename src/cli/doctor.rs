@@ -8,7 +8,7 @@ use crate::error::{Exit, Result};
 
 use super::output::Output;
 
-/// Check the installation: program, config, state folder, agents and their logins.
+/// Check program, config, state folder, agents and their logins.
 ///
 /// Changes nothing. The last line is the verdict. Exit code 2 if something does not work, else 0.
 #[derive(Debug, clap::Args)]

@@ -8,21 +8,22 @@ use crate::error::{Exit, Result};
 use crate::release::inspect::{self, Inspection};
 use crate::release::{Layout, ReleaseId};
 
-/// Look at an installation: what is current, whether it is whole, what was left behind.
+/// Say what is current, and whether all of it is whole.
 ///
-/// Changes nothing and starts nothing. Without --expect the exit code is 0 whatever was found. With it: 0 if exactly
+/// The installation is the folder of --root; else of AGENT_BRIDGE_ROOT; else the one that this program is in; else the
+/// usual place of the system. Changes nothing and starts nothing. Without --expect the exit code is 0 whatever was found. With it: 0 if exactly
 /// that release is current and whole, 3 if it is not, 2 if it is not installed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
     /// The release that should be current.
     #[arg(long, value_name = "ID")]
     expect: Option<String>,
     /// Hash every installed release, not only the current one.
     #[arg(long)]
     all: bool,
+    /// Installation folder.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -50,12 +51,14 @@ fn show(found: &Inspection, output: &mut Output) {
     match &found.current {
         None => output.line("Current       nothing"),
         Some(pointer) => {
-            let verdict = found.verdict.map(|verdict| format!(", {}", verdict.as_str())).unwrap_or_default();
+            let verdict =
+                found.verdict.map(|verdict| format!(", verdict {}", verdict.as_str())).unwrap_or_default();
             let trial = if pointer.trial.is_some() { ", on trial" } else { "" };
-            output.line(format!(
+            let text = format!(
                 "Current       {} (generation {}{verdict}{trial}) since {}",
                 pointer.release_id, pointer.generation, pointer.promoted_at
-            ));
+            );
+            output.wrapped(&text, 14);
         }
     }
     let said = |recorded| match recorded {

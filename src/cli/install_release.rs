@@ -13,7 +13,7 @@ use crate::release::transaction::Interruption;
 
 /// Install a release from a bundle.
 ///
-/// SOURCE is a bundle (a .mcpb file), a folder that holds an unpacked one, or an OCI image layout folder whose one
+/// SOURCE is a bundle (a .mcpb file; its SHA-256 is compared before anything else of it is read), a folder that holds an unpacked one, or an OCI image layout folder whose one
 /// layer is a bundle. All of it is verified before anything is written: the archive, every file against its pinned
 /// SHA-256, and that it is for this machine. Then it is written beside its place, moved in as a whole and made
 /// read-only. What is current does not change: that is what `cutover` is for.
@@ -24,7 +24,7 @@ pub struct Args {
     /// Bundle, folder with an unpacked bundle, or OCI layout folder.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
-    /// SHA-256 that the bundle must have, as in SHA256SUMS; compared before anything else of it is read.
+    /// SHA-256 that the bundle must have, as in SHA256SUMS.
     #[arg(long, value_name = "HEX")]
     expect_sha256: Option<String>,
     /// Replace an installed release that is damaged.
@@ -33,10 +33,10 @@ pub struct Args {
     /// Installation folder.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Why, for the record.
+    /// Why; goes into the journal.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Verify everything and write nothing.
+    /// Only say what would be done; verifies everything.
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON document.

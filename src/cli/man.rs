@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::output::Output;
 use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 
-/// Print the manual page, or write one page a subcommand to a folder.
+/// Print the manual page, or write all pages to a folder.
 ///
 /// `agent-bridge man | man -l -` shows the page; it need not be installed for that.
 #[derive(Debug, clap::Args)]

@@ -14,6 +14,7 @@ mod demo;
 mod demo_release;
 mod doctor;
 mod explain;
+mod help;
 mod history;
 mod inspect;
 mod install_release;
@@ -136,7 +137,10 @@ pub fn run(context: Context) -> u8 {
     if let Next::Ended(code) = release::launcher::main(&context, &args) {
         return code;
     }
-    let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let cli = match help::arranged(Cli::command())
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are results; everything else is a complaint.

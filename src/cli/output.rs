@@ -145,6 +145,11 @@ impl Output {
     }
 }
 
+/// A remark for people on standard error, from where no [`Output`] can be had.
+pub fn remark(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", wrap(&printable(text), 0, columns(&Term::stderr())));
+}
+
 fn columns(terminal: &Term) -> Option<usize> {
     // Narrower than this nothing can be laid out; let the terminal break the lines.
     terminal.size_checked().map(|(_, columns)| usize::from(columns)).filter(|columns| *columns >= 40)

@@ -14,9 +14,9 @@ use crate::release::identity::Identity;
 use crate::release::metadata::{METADATA_FILE, Metadata};
 use crate::release::transaction::Interruption;
 
-/// Make a bundle (MCPB) of the commit that is checked out, for one system and processor.
+/// Make a bundle of the commit that is checked out.
 ///
-/// The bundle holds the program, what pins every file by SHA-256, the manifest for hosts, templates, completions and
+/// A bundle (MCPB) is for one system and processor. It holds the program, what pins every file by SHA-256, the manifest for hosts, templates, completions and
 /// manual pages. The same commit and the same program give the same bytes on every machine.
 ///
 /// Beside the bundle: SHA256SUMS, a bill of materials (CycloneDX), and a fragment for the MCP registry. Nothing that is
@@ -25,34 +25,34 @@ use crate::release::transaction::Interruption;
 #[command(after_long_help = "\
 Examples:
   cargo build --release --locked && target/release/agent-bridge package
-  agent-bridge package --binary target/x86_64-pc-windows-gnu/release/agent-bridge.exe --out /srv/bundles
+  agent-bridge package --binary agent-bridge.exe --out ../bundles
   agent-bridge package --reproduce agent-bridge-v1.0.0-linux-x86_64.mcpb
   sha256sum -c SHA256SUMS
 
 SOURCE_DATE_EPOCH, if set, replaces the time of the commit.")]
 pub struct Args {
-    /// The git checkout; otherwise the one of the working folder. It has to be clean.
+    /// Clean git checkout (default: the current one).
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// The program to package, of any target; otherwise this one. It has to be built from the commit.
+    /// Program of that commit (default: this one).
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// An existing folder, or a new file that ends in .mcpb; otherwise `dist` in the checkout.
-    #[arg(long, value_name = "DIR|FILE")]
+    /// Folder or new .mcpb file (default: `dist` in it).
+    #[arg(long, value_name = "PLACE")]
     out: Option<PathBuf>,
-    /// Store files as they are instead of compressing them: for hosts that fail on compressed programs.
+    /// Don't compress, for hosts that can't take that.
     #[arg(long)]
     store: bool,
-    /// Build the bundle again and say whether this one is the same, or where it differs first; writes nothing.
+    /// Say whether building it again gives this bundle; writes nothing.
     #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["out", "download_folder", "dry_run"])]
     reproduce: Option<PathBuf>,
-    /// Address of the folder that the bundle will be fetched from, for the registry fragment.
+    /// Where the bundle will be fetched from, for the registry fragment.
     #[arg(long, value_name = "URL")]
     download_folder: Option<String>,
-    /// Take completions, manual pages and state versions of this program although it is not of the commit.
+    /// Allow that this program, which writes the pages, is of another commit.
     #[arg(long)]
     other_packager: bool,
-    /// Check everything and say what would be written; writes nothing.
+    /// Only say what would be done.
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON document.

@@ -14,15 +14,15 @@ use crate::release::{Layout, ReleaseId, prune};
 /// something still runs from. What cannot be removed is named and tried again by the next run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
     /// Also keep so many of the releases that were installed last.
     #[arg(long, value_name = "N", default_value_t = 2)]
     keep: usize,
     /// Also keep this release; can be repeated.
     #[arg(long = "pin", value_name = "ID")]
     pinned: Vec<String>,
+    /// Installation folder.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// Only say what would be removed.
     #[arg(long)]
     dry_run: bool,

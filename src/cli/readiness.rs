@@ -10,27 +10,27 @@ use crate::release::Layout;
 use crate::release::readiness::{self, Holder, HolderKind, Options, Report, State};
 use crate::release::transaction::Interruption;
 
-/// Say whether anything still uses the installation: quiet, busy or unknown, and by whom.
+/// Say who still uses the installation.
 ///
-/// Each server and each running turn is named with its process, the MCP client that it serves, since when, and
+/// The answer is quiet, busy or unknown. Each server and each running turn is named with its process, the MCP client that it serves, since when, and
 /// what ends it. Nothing is changed or ended, and no lock is kept. "Unknown" means that some process cannot be
 /// looked at; it is never taken for quiet.
 ///
 /// Exit codes: 0 quiet, 2 busy or unknown, 75 not quiet within the time that --wait was given.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
     /// Look again until it is quiet.
     #[arg(long)]
     wait: bool,
     /// With --wait: how long at most, such as 30s, 5m or 1h.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     deadline: Duration,
     /// Don't mind processes of this user that cannot be looked at.
     #[arg(long)]
     allow_unreadable: bool,
+    /// Installation folder.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,

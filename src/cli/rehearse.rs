@@ -9,7 +9,7 @@ use crate::release::rehearsal::{self, Options};
 use crate::release::transaction::Interruption;
 use crate::release::{Layout, ReleaseId, pointer};
 
-/// Play a switch to a release and back in a throwaway installation, and cut it off at random moments.
+/// Play a switch and the way back in a throwaway place.
 ///
 /// Installs both releases in a new folder, switches there, back by a rollback, there again, with a canary after each
 /// step; then kills a number of switches at moments that a seed chooses, recovers, and checks that the
@@ -20,7 +20,7 @@ pub struct Args {
     /// The release to go to: an installed release's id, a bundle, or a folder with an unpacked one.
     candidate: String,
     /// The release to come from and go back to (default: the current one).
-    #[arg(long, value_name = "ID|BUNDLE|DIR")]
+    #[arg(long, value_name = "SOURCE")]
     prior: Option<String>,
     /// New folder for the record and the stage.
     #[arg(long, value_name = "DIR")]
@@ -31,7 +31,7 @@ pub struct Args {
     /// Chooses the moments; the same seed gives the same ones.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Installation to take releases from.
+    /// Installation folder, to take releases from.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Print one JSON document.

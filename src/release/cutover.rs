@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::json;
@@ -17,6 +17,7 @@ use super::lease::{self, ClosedGate, Drained};
 use super::metadata::LAUNCHER_PROTOCOL;
 use super::pointer::{self, LauncherFacts, Pointer, Previous, Trial};
 use super::probe::{self, Match};
+use super::readiness::Holder;
 use super::transaction::{self, InstallLock, Interruption, Purpose, Transaction, content};
 use super::verify::{self, Verified};
 use super::{Layout, ReleaseError, ReleaseId, clients, digest, launcher_file, readiness};
@@ -25,6 +26,8 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::store::Store;
 
+/// How often it is looked who is waited for.
+const LOOK: Duration = Duration::from_millis(500);
 /// How long the target may take to answer behind the closed gate.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -43,6 +46,8 @@ pub struct Request {
     pub trial: Option<TrialTerms>,
     /// How long to wait for the holders of leases to end.
     pub wait: Duration,
+    /// Is told who is waited for, in words, at first and whenever that changes.
+    pub on_wait: fn(&[String]),
     /// Processes that cannot be looked at are no obstacle.
     pub allow_unreadable: bool,
     /// The launcher is replaced by the target's program.
@@ -78,6 +83,7 @@ impl Request {
             soft: false,
             trial: None,
             wait: Duration::from_secs(10),
+            on_wait: |_| {},
             allow_unreadable: false,
             update_launcher: false,
             reason: None,
@@ -426,7 +432,22 @@ fn enter(
         *barrier = Some(Barrier::Gate(gate));
         return Ok(());
     }
-    *barrier = Some(Barrier::Drained(gate.drain(request.wait)?));
+    let (mut looked, mut told) = (None::<Instant>, Vec::new());
+    let drained = gate.drain_while(request.wait, &mut || {
+        if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            looked = Some(Instant::now());
+            let names: Vec<String> = readiness::holders(layout).iter().map(Holder::sentence).collect();
+            if names != told {
+                (request.on_wait)(&names);
+                told = names;
+            }
+        }
+        !tx.is_interrupted()
+    });
+    if drained.is_err() && tx.is_interrupted() {
+        return Err(ReleaseError::Interrupted.into());
+    }
+    *barrier = Some(Barrier::Drained(drained?));
     tx.phase("rescan", json!({}))?;
     let options = readiness::Options { allow_unreadable: request.allow_unreadable, drained: true };
     readiness::look(context, layout, &options).require_quiet(layout)

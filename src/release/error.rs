@@ -239,7 +239,7 @@ crate::codes! {
         cause: "No release was made current in this installation yet.",
         remedy: "Install one with `agent-bridge install-release BUNDLE`, then `agent-bridge cutover ID`." }
     RELEASE_NO_WAY_BACK { exit: Refused, retryable: false,
-        cause: "No earlier generation is known to be good, so there is nothing that a rollback would choose by itself.",
+        cause: "Nothing was current before, or all of it is known to be bad, so there is nothing that a rollback would choose by itself.",
         remedy: "Look at `agent-bridge history`, and name one with `agent-bridge rollback --to N`." }
     RELEASE_UNKNOWN_GENERATION { exit: Refused, retryable: false,
         cause: "No generation has that number.",

@@ -276,11 +276,16 @@ pub fn close_gate(layout: &Layout, wait: Duration) -> Result<ClosedGate, Error> 
 impl ClosedGate {
     /// Waits until nothing runs any more, at most this long.
     pub fn drain(self, deadline: Duration) -> Result<Drained, Busy> {
+        self.drain_while(deadline, &mut || true)
+    }
+
+    /// The same, as long as `go_on` says so; it is asked at every look that finds somebody.
+    pub fn drain_while(self, deadline: Duration, go_on: &mut dyn FnMut() -> bool) -> Result<Drained, Busy> {
         let until = Instant::now() + deadline;
         loop {
             match platform::try_exclusive(&self.layout.lease_lock()) {
                 Ok(Some(lease)) => return Ok(Drained { lease, closed: self }),
-                Ok(None) if Instant::now() < until => std::thread::sleep(LEASE_POLL),
+                Ok(None) if Instant::now() < until && go_on() => std::thread::sleep(LEASE_POLL),
                 Ok(None) => {
                     let holders = readiness::holders(&self.layout);
                     return Err(Busy { layout: self.layout, holders, failure: None });

@@ -6,12 +6,16 @@
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::Layout;
 use super::layout::program_name;
 use crate::platform::{self, FileId, ProcessIdentity, RunningProgram};
+
+/// How long one scan waits in all for processes that show nothing of themselves.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// What a process has to do with an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,10 +137,12 @@ pub fn scan(layout: &Layout) -> Scan {
         elsewhere: 0,
         hosts: Vec::new(),
     };
+    let mut patience = None;
     for program in platform::running_programs() {
         if program.process == own {
             continue;
         }
+        let Some(program) = settled(program, &mut patience) else { continue };
         scan.elsewhere += usize::from(program.is_elsewhere);
         if let Some(found) = programs.used_by(&program) {
             scan.users.push((program, found));
@@ -155,6 +161,19 @@ pub fn scan(layout: &Layout) -> Scan {
     scan.unreadable.sort_by_key(|process| process.pid);
     scan.hosts.sort_by_key(|host| host.pid);
     scan
+}
+
+/// A process that is about to end, or to become another program, shows nothing of itself for a moment. It is looked at
+/// again until it does or has ended; `patience` is the end of the time that one scan spends on this.
+fn settled(mut program: RunningProgram, patience: &mut Option<Instant>) -> Option<RunningProgram> {
+    while is_unreadable(&program) && program.is_ours != Some(false) {
+        if Instant::now() >= *patience.get_or_insert_with(|| Instant::now() + SETTLE) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        program = platform::running_program(program.process.pid)?;
+    }
+    Some(program)
 }
 
 /// Neither its file nor its own word for it can be read. Many programs hide only their file (browsers and

@@ -183,6 +183,11 @@ impl<'a> Transaction<'a> {
         timestamp(self.clock)
     }
 
+    /// Whether it was asked to stop.
+    pub fn is_interrupted(&self) -> bool {
+        self.interruption.is_set()
+    }
+
     /// A place between two steps: an interrupt is honoured here, and tests stop here.
     pub fn checkpoint(&self, name: &str) -> Result<(), ReleaseError> {
         super::fault::point(name);

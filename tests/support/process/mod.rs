@@ -164,6 +164,18 @@ impl Running {
         }
     }
 
+    /// Waits until standard error holds `text`.
+    #[track_caller]
+    pub fn wait_for_stderr(&self, text: &str, deadline: Duration) {
+        if !self.stderr.wait_for(text, deadline) {
+            panic!(
+                "{} did not say {text:?} in {deadline:?}; it said\n{}",
+                self.name,
+                String::from_utf8_lossy(&self.stderr.bytes())
+            );
+        }
+    }
+
     /// Whether it has ended, without waiting.
     pub fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
