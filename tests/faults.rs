@@ -75,6 +75,15 @@ mod on_linux {
         conclude(subject.name, &counts, proofs[0].recording.start, from, &wrong);
     }
 
+    /// The same for what is much like another command.
+    fn prove_if_full(subject: &Subject) {
+        if faults::full() {
+            prove(subject);
+        } else {
+            println!("{}: only with {}=full", subject.name, faults::AMOUNT);
+        }
+    }
+
     /// Its recovery at every call, from several depths.
     fn prove_recovery(subject: &Subject) {
         if !ready() {
@@ -136,6 +145,36 @@ mod on_linux {
     }
 
     #[test]
+    fn install_release_is_before_or_after_at_every_call() {
+        prove(&subject::INSTALL);
+    }
+
+    #[test]
+    fn the_first_install_release_is_before_or_after_at_every_call() {
+        prove_if_full(&subject::FIRST_INSTALL);
+    }
+
+    #[test]
+    fn the_repair_of_a_release_is_before_or_after_at_every_call() {
+        prove_if_full(&subject::REPAIR);
+    }
+
+    #[test]
+    fn configure_clients_is_before_or_after_at_every_call() {
+        prove(&subject::CLIENTS);
+    }
+
+    #[test]
+    fn recovery_of_install_release_can_be_cut_off_and_run_again() {
+        prove_recovery(&subject::INSTALL);
+    }
+
+    #[test]
+    fn recovery_of_configure_clients_can_be_cut_off_and_run_again() {
+        prove_recovery(&subject::CLIENTS);
+    }
+
+    #[test]
     fn recovery_of_cutover_can_be_cut_off_and_run_again() {
         prove_recovery(&subject::CUTOVER);
     }
@@ -143,11 +182,6 @@ mod on_linux {
     #[test]
     fn recovery_of_history_mark_can_be_cut_off_and_run_again() {
         prove_recovery(&subject::MARK);
-    }
-
-    #[test]
-    fn recovery_of_prune_can_be_cut_off_and_run_again() {
-        prove_recovery(&subject::PRUNE);
     }
 }
 

@@ -111,6 +111,9 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         })?,
         None => Written::default(),
     };
+    if written.txid.is_some() {
+        output.committed();
+    }
     let drifted = written.drifted();
     let blocked = plan.blocked().next().is_some();
     let status = match () {

@@ -59,6 +59,7 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
     let result = install::install(context, &layout, &request, &Interruption::watch(), &mut progress);
     bar.finish_and_clear();
     let report = result?;
+    output.committed();
     for path in &report.removed_leftovers {
         output.note(&format!("Removed what a killed install had left: {}", path.display()));
     }

@@ -21,7 +21,9 @@ const ROOT: &str = "root";
 /// A folder to change, and beside it what the harness keeps.
 pub struct Live {
     base: PathBuf,
+    folder: PathBuf,
     keep: bool,
+    is_small: bool,
 }
 
 /// How a program ended.
@@ -63,18 +65,21 @@ impl Live {
             fs::create_dir(&base).unwrap();
             base
         };
-        let this = Self { base, keep: std::env::var_os(super::ONLY).is_some() };
+        let folder = base.join("live");
+        let this = Self { base, folder, keep: std::env::var_os(super::ONLY).is_some(), is_small: false };
         this.clear();
         this
     }
 
-    /// One on a file system of its own. Nothing of it is removed at the end.
-    pub fn on(base: &Path) -> Self {
-        let this = Self { base: base.to_path_buf(), keep: true };
-        if !this.folder().exists() {
-            this.clear();
-        }
-        this
+    /// One on a file system of its own that is mounted at `disk`; what the harness keeps lies in `base`. Nothing of
+    /// it is removed at the end.
+    pub fn on(disk: &Path, base: &Path) -> Self {
+        Self { base: base.to_path_buf(), folder: disk.join("live"), keep: true, is_small: true }
+    }
+
+    /// Whether every byte of it costs.
+    pub fn is_small(&self) -> bool {
+        self.is_small
     }
 
     /// Empties it.
@@ -88,7 +93,7 @@ impl Live {
 
     /// What is changed.
     pub fn folder(&self) -> PathBuf {
-        self.base.join("live")
+        self.folder.clone()
     }
 
     /// A place of the harness's own.
@@ -147,7 +152,7 @@ impl Live {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("AGENT_BRIDGE_ROOT", self.root())
             .env("LC_ALL", "C")
-            .current_dir(&self.base);
+            .current_dir("/");
         command
     }
 

@@ -5,7 +5,9 @@
 //! - [`live`]: the folder that a command changes, put back before each case;
 //! - [`trace`]: a program's system calls, recorded, and one of them made to fail;
 //! - [`verdict`]: which state an exit code promises, and whether the disk keeps the promise;
-//! - [`subject`]: the commands that are proven, each with the installation that it starts from.
+//! - [`subject`]: the commands that are proven, each with the installation that it starts from;
+//! - [`disk`]: a file system whose every write is logged, and the disks that a power cut can leave of it;
+//! - [`block_log`]: that log.
 #![allow(
     dead_code,
     unused_imports,
@@ -16,6 +18,10 @@
     reason = "each test file uses a part of the harness, and a harness panics where a test has to stop"
 )]
 
+#[cfg(target_os = "linux")]
+pub mod block_log;
+#[cfg(target_os = "linux")]
+pub mod disk;
 #[cfg(target_os = "linux")]
 pub mod live;
 #[cfg(target_os = "linux")]
