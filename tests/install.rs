@@ -49,7 +49,7 @@ fn modes(at: &ReleaseWorld, release: &str) -> Vec<(String, u32)> {
 #[test]
 fn a_bundle_becomes_a_read_only_release_with_a_receipt_beside_it() {
     let at = ReleaseWorld::new();
-    let release = Release::of_bridge("1.0.0").deflated().file("docs/a b.md", "text", 0o644);
+    let release = Release::of_bridge("1.0.0").file("docs/a b.md", "text", 0o644);
     let bundle = at.bundle(&release);
     let sha256 = digest::of_bytes(&release.bundle());
     let upper = sha256.to_uppercase();
@@ -793,4 +793,59 @@ fn a_person_reads_what_was_done_and_a_script_gets_no_progress() {
     let again = at.try_install(&release, &[]).expect_code(0);
     assert!(again.stdout().starts_with(&format!("{id} is already installed, and whole\n")), "{again}");
     assert!(again.stderr.is_empty(), "{again}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_person_at_a_terminal_sees_a_bar_and_the_result_stays_clean() {
+    let Some(script) = find_program("script") else { return real::skip("script is not there") };
+    let at = ReleaseWorld::new();
+    let bundle = at.bundle(&Release::new("1.0.0").file("more", vec![9; 30_000_000], 0o644));
+    let result = at.path().join("result");
+    let mut command = at.command(script);
+    command.env("TERM", "xterm").env("SHELL", "/bin/sh");
+    let inner = format!("'{BRIDGE}' install-release --json '{}' > '{}'", bundle.display(), result.display());
+    command.args(["--quiet", "--return", "--command", &format!("stty cols 100; {inner}"), "/dev/null"]);
+    let shown = run(command, DEADLINE).expect_code(0);
+    assert!(shown.stdout().contains("writing") && shown.stdout().contains("MiB"), "{shown}");
+    let report: Value = serde_json::from_slice(&std::fs::read(result).unwrap()).unwrap();
+    assert_eq!(report["status"], "installed");
+}
+
+#[test]
+fn a_large_bundle_is_judged_and_written_by_two_threads_to_the_same_end() {
+    let at = ReleaseWorld::new();
+    let noise: Vec<u8> = (0..66_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let release = Release::of_bytes("1.0.0", noise);
+    let bundle = at.bundle(&release);
+    let mut flipped = std::fs::read(&bundle).unwrap();
+    let before = at.tree();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    refused(&install(&at, &at.bundle_file("flipped.mcpb", &flipped), &[]), 3, "BUNDLE_CHECKSUM");
+    drop(flipped);
+    assert_eq!(at.tree(), before);
+    let report = install(&at, &bundle, &["--json"]).expect_code(0).json();
+    assert_eq!(report["bundleSha256"], digest::of_file(&bundle).unwrap().0);
+    verify::release(&at.layout(), &id(&release.id())).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_install_puts_everything_back() {
+    let at = ReleaseWorld::new();
+    at.install(&Release::new("1.0.0"));
+    let before = at.lasting_tree();
+    let many =
+        (0..1000).fold(Release::new("1.1.0"), |release, n| release.file(&format!("many/{n}"), "x", 0o644));
+    let mut command = at.bridge_command(["install-release"]);
+    command.arg(at.bundle(&many));
+    let running = support::process::start(command);
+    let staging = at.layout().releases().join(".installing-000002-install-release/many");
+    support::process::wait_until("the first file", DEADLINE, || staging.exists());
+    running.signal(Signal::Terminate);
+    let finished = running.finish(DEADLINE);
+    refused(&finished, 2, "RELEASE_INTERRUPTED");
+    assert_eq!(at.lasting_tree(), before);
+    at.install(&many);
 }
