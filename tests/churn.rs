@@ -2,6 +2,7 @@
 //! anything but a server or a sentence, and behind a switch nothing of before is alive.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
+#![allow(clippy::print_stderr, reason = "what was measured is said")]
 
 mod support;
 

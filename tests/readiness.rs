@@ -1,5 +1,6 @@
 //! Whether an installation is in use: by whom, and what cannot be told.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
+#![allow(clippy::print_stderr, reason = "a test that is left out says so")]
 
 mod support;
 
@@ -299,7 +300,8 @@ fn a_process_that_hides_itself_makes_the_answer_unknown_unless_that_is_allowed()
     sleeper.arg0("").arg("600").uid(65534).gid(65534);
     let hidden = spawn(&mut sleeper);
     process::wait_until("the process to hide", DEADLINE, || {
-        std::fs::read(format!("/proc/{}/cmdline", hidden.0.id())).is_ok_and(|line| line.starts_with(b"\0600"))
+        std::fs::read(format!("/proc/{}/cmdline", hidden.0.id()))
+            .is_ok_and(|line| line.starts_with(b"\x00600"))
     });
     command.args(["readiness", "--json", "--root"]).arg(&root);
     let report = process::run(command, DEADLINE).expect_code(2).json();
