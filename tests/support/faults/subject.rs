@@ -78,7 +78,7 @@ fn client_files(live: &Live) {
     fs::create_dir(home.join(".codex")).unwrap();
     std::os::unix::fs::symlink("../dotfiles/codex.toml", home.join(".codex/config.toml")).unwrap();
     put(".claude.json", "{\n\t\"numStartups\": 7,\n\t\"mcpServers\": {\"other\": {\"command\": \"x\"}}\n}");
-    put(".gemini/settings.json", "{ // by hand\n  \"theme\": \"dark\",\n}\n");
+    put(".gemini/settings.json", "{ // by hand\n  \"theme\": \"dark\"\n}\n");
 }
 
 /// `history mark`: one record after the decision.
