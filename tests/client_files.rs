@@ -614,7 +614,7 @@ fn holds(format: Format, file: &File, windows: bool) -> Result<(), String> {
 
 /// A share of the cases can be had with `CLIENT_FILE_CASES`.
 fn cases() -> ProptestConfig {
-    let cases = std::env::var("CLIENT_FILE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(8_000);
+    let cases = std::env::var("CLIENT_FILE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(7_000);
     ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() }
 }
 

@@ -375,7 +375,8 @@ fn plan_one(
     // A rule belongs to a client that was found by its own file.
     let is_rule = matches!(client.shape, Shape::Rule { .. });
     let installed = one.exists || is_rule || location.sign.is_dir();
-    if !installed && !(options.create && !options.clients.is_empty()) {
+    let asked_for = options.create && !options.clients.is_empty();
+    if !installed && !asked_for {
         return one;
     }
     let text = match &look.content {
@@ -440,7 +441,13 @@ fn plan_one(
     one
 }
 
-fn refuse(one: &mut ClientPlan, client: &Client, wanted: &Wanted, path: PathBuf, refusal: Refusal) {
+pub(super) fn refuse(
+    one: &mut ClientPlan,
+    client: &Client,
+    wanted: &Wanted,
+    path: PathBuf,
+    refusal: Refusal,
+) {
     let snippet = merge::snippet(client.format, wanted);
     let (state, error) = match refusal {
         Refusal::Broken(why) => (Found::Unusable, ClientsError::Unreadable { path, why }),
