@@ -182,6 +182,11 @@ impl Plan {
         if self.operation == "configure" && self.change_required() && !self.launcher_exists {
             return Err(ClientsError::NoLauncher { path: self.launcher.clone() });
         }
+        self.require_editable()
+    }
+
+    /// Refuses if there is a file that cannot be changed. For a cutover, which puts the launcher in place itself.
+    pub fn require_editable(&self) -> Result<(), ClientsError> {
         let count = self.blocked().count();
         match self.blocked().next().and_then(|one| one.errors.first()) {
             None => Ok(()),
