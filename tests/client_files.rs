@@ -276,9 +276,9 @@ mod toml_files {
         }
     }
 
-    pub fn make(seed: u64) -> File {
+    /// `eol`: 0 for LF, 1 for CRLF, 2 for both.
+    pub fn make(seed: u64, eol: usize) -> File {
         let mut dice = Dice(seed);
-        let eol = dice.roll(3);
         let mark = dice.one_in(4);
         let file = File { text: String::new(), foreign: Vec::new(), has_entry: false };
         let mut maker = Maker { dice, eol, file, count: 0 };
@@ -612,10 +612,17 @@ fn holds(format: Format, file: &File, windows: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A share of the cases can be had with `CLIENT_FILE_CASES`.
-fn cases() -> ProptestConfig {
-    let cases = std::env::var("CLIENT_FILE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(8_000);
+/// How many files each test makes; all of them can be given more with `CLIENT_FILE_CASES`.
+fn cases(usually: u32) -> ProptestConfig {
+    let asked = std::env::var("CLIENT_FILE_CASES").ok().and_then(|text| text.parse().ok());
+    let cases = asked.unwrap_or(usually);
     ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() }
+}
+
+fn toml_holds(seed: u64, eol: usize, windows: bool) -> Result<(), TestCaseError> {
+    let file = toml_files::make(seed, eol);
+    holds(Format::Toml, &file, windows)
+        .map_err(|why| TestCaseError::fail(format!("{why}\nof the file\n{}", shown(&file.text))))
 }
 
 fn shown(text: &str) -> String {
@@ -623,15 +630,26 @@ fn shown(text: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(cases(2_500))]
 
     #[test]
     fn toml_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {
-        let file = toml_files::make(seed);
-        if let Err(why) = holds(Format::Toml, &file, windows) {
-            prop_assert!(false, "{why}\nof the file\n{}", shown(&file.text));
-        }
+        toml_holds(seed, 0, windows)?;
     }
+
+    #[test]
+    fn toml_with_carriage_returns_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {
+        toml_holds(seed, 1, windows)?;
+    }
+
+    #[test]
+    fn toml_with_mixed_line_ends_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {
+        toml_holds(seed, 2, windows)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(6_500))]
 
     #[test]
     fn json_keeps_every_foreign_byte(seed in any::<u64>(), windows in any::<bool>()) {

@@ -12,17 +12,20 @@ mod live;
 mod merge;
 mod places;
 mod plan;
+mod saved;
 mod splice;
 pub mod table;
+mod toml_places;
+mod undo;
 mod verdict;
 
-pub use apply::{
-    Applied, Written, apply, apply_in, plan_removal, plan_restore, save_plan, saved_plan, without_our_change,
-};
+pub use apply::{Applied, Written, apply, apply_in};
 pub use entry::{Leaf, Literal};
 pub use error::{CODES, ClientsError};
 pub use live::Running;
 pub use merge::{Merged, Refusal, State, Wanted, merge, remove, snippet, undo};
 pub use places::Machine;
 pub use plan::{ClientPlan, Found, Options, Plan, Step, plan, require_known};
+pub use saved::{save_plan, saved_plan};
+pub use undo::{plan_removal, plan_restore, without_our_change};
 pub use verdict::{Effect, Verdict};

@@ -182,6 +182,11 @@ impl Plan {
         if self.operation == "configure" && self.change_required() && !self.launcher_exists {
             return Err(ClientsError::NoLauncher { path: self.launcher.clone() });
         }
+        self.require_editable()
+    }
+
+    /// Refuses if there is a file that cannot be changed. For a cutover, which puts the launcher in place itself.
+    pub fn require_editable(&self) -> Result<(), ClientsError> {
         let count = self.blocked().count();
         match self.blocked().next().and_then(|one| one.errors.first()) {
             None => Ok(()),
@@ -375,7 +380,8 @@ fn plan_one(
     // A rule belongs to a client that was found by its own file.
     let is_rule = matches!(client.shape, Shape::Rule { .. });
     let installed = one.exists || is_rule || location.sign.is_dir();
-    if !installed && !(options.create && !options.clients.is_empty()) {
+    let asked_for = options.create && !options.clients.is_empty();
+    if !installed && !asked_for {
         return one;
     }
     let text = match &look.content {
@@ -440,7 +446,13 @@ fn plan_one(
     one
 }
 
-fn refuse(one: &mut ClientPlan, client: &Client, wanted: &Wanted, path: PathBuf, refusal: Refusal) {
+pub(super) fn refuse(
+    one: &mut ClientPlan,
+    client: &Client,
+    wanted: &Wanted,
+    path: PathBuf,
+    refusal: Refusal,
+) {
     let snippet = merge::snippet(client.format, wanted);
     let (state, error) = match refusal {
         Refusal::Broken(why) => (Found::Unusable, ClientsError::Unreadable { path, why }),
