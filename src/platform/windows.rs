@@ -9,9 +9,8 @@ use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED,
     ERROR_SHARING_VIOLATION, ERROR_USER_MAPPED_FILE,
 };
-use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, ReplaceFileW};
 use windows_sys::Win32::Storage::FileSystem::{
-    FILE_FLAG_OPEN_REPARSE_POINT, GetDiskFreeSpaceExW, ReplaceFileW,
+    FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, GetDiskFreeSpaceExW, ReplaceFileW,
 };
 use windows_sys::Win32::System::Threading::{
     INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
