@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "prune",
         ],
     ),
-    ("Look at an installation", &["inspect", "history"]),
+    ("Look at an installation", &["inspect", "history", "state"]),
     ("More", &["demo", "explain", "completions", "man"]),
 ];
 

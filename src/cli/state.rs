@@ -10,9 +10,9 @@ use crate::error::{Exit, Result};
 use crate::release::state::{self, Audit};
 use crate::release::transaction::Interruption;
 
-/// Check that nobody else can read your sessions, and make it so.
+/// Check that nobody else can read your sessions.
 ///
-/// The state folder holds prompts and answers. Everything in it should belong to you and be open to you alone:
+/// `protect` makes it so. The state folder holds prompts and answers. Everything in it should belong to you and be open to you alone:
 /// folders 0700, files 0600, no links and no names outside; on Windows nobody but you, SYSTEM and Administrators.
 /// The server makes it so by itself. Without a subcommand this is `audit`, which changes nothing.
 #[derive(Debug, clap::Args)]
