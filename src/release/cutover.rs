@@ -332,6 +332,9 @@ fn prepare(context: &Context, layout: &Layout, request: &Request) -> Result<Prep
         Err(ReleaseError::PointerDamaged { .. }) => None,
         Err(error) => return Err(error.into()),
     };
+    if let Some(plan) = &request.clients {
+        plan.require_editable()?;
+    }
     let newest = generations::list(layout)?.last().map_or(0, |generation| generation.number);
     let generation = newest.max(current.as_ref().map_or(0, |(_, pointer)| pointer.generation)) + 1;
     let config_before = content(&layout.config())?;
