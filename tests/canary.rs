@@ -99,6 +99,7 @@ fn a_good_release_passes_and_nothing_is_changed() {
     assert_eq!(record["stableFilesBefore"], record["stableFilesAfter"]);
     assert!(record["stableFilesBefore"]["pointer/a"]["sha256"].is_string());
     assert_eq!(record["stableFilesBefore"]["config.json"], Value::Null);
+    assert!(record["stableFilesBefore"].as_object().unwrap().contains_key("codex"), "clients' files too");
     for digest in ["runtimeSha256", "metadataSha256", "manifestSha256", "receiptSha256", "catalogueSha256"] {
         assert!(digest::is_digest(record[digest].as_str().unwrap()), "{digest}");
     }

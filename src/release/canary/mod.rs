@@ -42,10 +42,11 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// With the usual deadline and a temporary folder for the record.
+    /// With the usual deadline, the files of all clients, and a temporary folder for the record.
     pub fn new(context: &'a Context, layout: &'a Layout) -> Self {
         let deadline = Duration::from_secs(60);
-        Self { context, layout, evidence_dir: None, deadline, also_stable: Vec::new() }
+        let also_stable = super::clients::files(context);
+        Self { context, layout, evidence_dir: None, deadline, also_stable }
     }
 }
 

@@ -29,3 +29,16 @@ pub use plan::{ClientPlan, Found, Options, Plan, Step, plan, require_known};
 pub use saved::{save_plan, saved_plan};
 pub use undo::{plan_removal, plan_restore, without_our_change};
 pub use verdict::{Effect, Verdict};
+
+/// The file of every client on this machine, there or not, under the client's id; for who has to prove that none of
+/// them was changed.
+pub fn files(context: &crate::context::Context) -> Vec<(String, std::path::PathBuf)> {
+    let machine = Machine::default();
+    let located = table::CLIENTS.iter().flat_map(|client| {
+        let files = places::locate(client, context, &machine).into_iter().map(|found| found.file);
+        files.enumerate().map(|(at, file)| {
+            (if at == 0 { client.id.to_owned() } else { format!("{} {}", client.id, at + 1) }, file)
+        })
+    });
+    located.collect()
+}
