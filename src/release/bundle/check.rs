@@ -13,8 +13,8 @@ use crate::release::digest;
 use crate::release::metadata::{MANIFEST_FILE, METADATA_FILE, Metadata};
 use crate::release::transaction::Interruption;
 
-/// What readers of the format search the bytes of a whole file for, to find a signature that was appended; written
-/// backward, so that it is not found here.
+/// What readers of the format search the bytes of a whole file for, to find a signature that was appended: nothing that
+/// is stored may hold it. Written backward, so that this program can be packaged.
 const SIGNATURE_BACKWARD: &[u8] = b"_GIS_BPCM";
 
 /// Judges an archive: names, order, kinds, times, and every content by its hash.
@@ -62,8 +62,20 @@ pub fn archive(
             manifest.clone_from(&bytes);
             compare(meant, entry, (digest::of_bytes(&bytes), bytes.len() as u64)).map_err(named)?;
         } else {
-            let watched = Watched { inner: read, interruption };
-            let found = digest::of_reader(watched).map_err(|error| named(error.to_string()))?;
+            let mut watched = Searched::new(Watched { inner: read, interruption });
+            let found = if method == Method::Stored && entry.name == meant.runtime {
+                // What is pinned was read back from the archive; that it is what the program was, the checksum tells,
+                // which the reader compares.
+                let bytes =
+                    io::copy(&mut watched, &mut io::sink()).map_err(|error| named(error.to_string()))?;
+                let pinned = meant.runtime_record().map_err(|error| error.to_string())?;
+                (pinned.sha256.clone(), bytes)
+            } else {
+                digest::of_reader(&mut watched).map_err(|error| named(error.to_string()))?
+            };
+            if method == Method::Stored && watched.found {
+                return Err(named("its bytes hold what readers take for a signature".into()));
+            }
             compare(meant, entry, found).map_err(named)?;
         }
     }
@@ -86,33 +98,30 @@ fn compare(meant: &Metadata, entry: &reader::Entry, found: (String, u64)) -> Res
     }
 }
 
-/// The digest and the length of the whole file; refuses one in which a reader would find a signature.
-pub fn digest_of_all(file: &File, interruption: &Interruption) -> Result<(String, u64), String> {
-    let mut file = file;
-    file.rewind().map_err(|error| error.to_string())?;
-    let marker: Vec<u8> = SIGNATURE_BACKWARD.iter().rev().copied().collect();
-    let mut searched = Searched {
-        inner: Watched { inner: file, interruption },
-        finder: memchr::memmem::Finder::new(&marker),
-        tail: Vec::new(),
-        found: false,
-    };
-    let all = digest::of_reader(&mut searched).map_err(|error| error.to_string())?;
-    if searched.found {
-        return Err("its bytes hold what readers take for a signature".into());
-    }
-    Ok(all)
+/// The digest and the length of the whole file.
+pub fn digest_of_all(mut file: &File, interruption: &Interruption) -> Result<(String, u64), String> {
+    file.rewind()
+        .and_then(|()| digest::of_reader(Watched { inner: file, interruption }))
+        .map_err(|error| error.to_string())
 }
 
 /// A reader that looks for bytes in what it gives.
-struct Searched<'a, R> {
+struct Searched<R> {
     inner: R,
-    finder: memchr::memmem::Finder<'a>,
+    finder: memchr::memmem::Finder<'static>,
     tail: Vec<u8>,
     found: bool,
 }
 
-impl<R: Read> Read for Searched<'_, R> {
+impl<R> Searched<R> {
+    fn new(inner: R) -> Self {
+        let marker: Vec<u8> = SIGNATURE_BACKWARD.iter().rev().copied().collect();
+        let finder = memchr::memmem::Finder::new(&marker).into_owned();
+        Self { inner, finder, tail: Vec::new(), found: false }
+    }
+}
+
+impl<R: Read> Read for Searched<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         let piece = &buffer[..count];
@@ -135,7 +144,6 @@ impl<R: Read> Read for Searched<'_, R> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use std::io::Write as _;
 
     #[test]
     fn what_looks_like_a_signature_is_found_wherever_it_is_cut() {
@@ -153,18 +161,10 @@ mod tests {
             [([&b"0123456"[..], &marker, b"789"].concat(), true), (marker[1..].repeat(9), false)]
         {
             for size in 1..20 {
-                let mut searched = Searched {
-                    inner: Pieces(&content, size),
-                    finder: memchr::memmem::Finder::new(&marker),
-                    tail: Vec::new(),
-                    found: false,
-                };
+                let mut searched = Searched::new(Pieces(&content, size));
                 digest::of_reader(&mut searched).unwrap();
                 assert_eq!(searched.found, wanted, "in pieces of {size}");
             }
         }
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&marker).unwrap();
-        assert!(digest_of_all(&file, &Interruption::default()).is_err());
     }
 }

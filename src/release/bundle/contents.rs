@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::SystemTime;
 
 use serde_json::Value;
@@ -12,6 +13,7 @@ use super::manifest::{self, Facts};
 use super::source::{Checkout, Commit};
 use super::writer::{Method, Stamp, Writer, room};
 use super::{BIG, BundleError};
+use crate::release::ReleaseError;
 use crate::release::digest;
 use crate::release::identity::Identity;
 use crate::release::metadata::{
@@ -221,61 +223,63 @@ impl Contents {
         Ok((manifest, metadata))
     }
 
-    /// Writes the archive to an empty file.
+    /// Writes the archive to an empty file. What the metadata pin of a stored program is the digest of what is in the
+    /// archive, read back from there.
     pub fn write(
         &self,
-        file: &File,
+        output: &Output<'_>,
         method: Method,
         interruption: &Interruption,
-        on_output: impl Fn(io::Error) -> BundleError,
     ) -> Result<Written, BundleError> {
         let runtime = self.facts("").runtime();
-        let mut writer = Writer::new(file, method, self.stamp());
+        let mut writer = Writer::new(output.file, method, self.stamp());
         let failed = |error: io::Error| match interruption.is_set() {
-            true => crate::release::ReleaseError::Interrupted.into(),
-            false => on_output(error),
+            true => ReleaseError::Interrupted.into(),
+            false => (output.failed)(error),
         };
-        let open = || -> Result<_, BundleError> {
-            let file = File::open(&self.binary.path).map_err(|error| self.unreadable(error))?;
-            Ok(Watched { inner: file, interruption })
-        };
-        let hash = || {
-            digest::of_reader(open()?).map(|(sha256, _)| sha256).map_err(|error| {
-                match interruption.is_set() {
-                    true => crate::release::ReleaseError::Interrupted.into(),
-                    false => self.unreadable(error),
-                }
-            })
-        };
+        let file = File::open(&self.binary.path).map_err(|error| self.unreadable(error))?;
+        let mut program = Watched { inner: file, interruption };
         let (metadata, mut at) = match method {
             // How long the compressed metadata are depends on the digest in them.
             Method::Deflated => {
-                let (manifest, metadata) = self.front(&hash()?)?;
+                let (sha256, _) =
+                    digest::of_reader(&mut program).map_err(|error| self.failed(error, interruption))?;
+                program.inner.rewind().map_err(|error| self.unreadable(error))?;
+                let (manifest, metadata) = self.front(&sha256)?;
                 let mut at = writer.add(0, MANIFEST_FILE, false, &mut &manifest[..]).map_err(failed)?;
                 at = writer.add(at, METADATA_FILE, false, &mut &metadata.to_bytes()[..]).map_err(failed)?;
-                at = writer.add(at, &runtime, true, &mut open()?).map_err(failed)?;
+                at = writer.add(at, &runtime, true, &mut program).map_err(failed)?;
                 (metadata, at)
             }
             Method::Stored => {
                 let (manifest, metadata) = self.front(&digest::of_bytes(b""))?;
                 let first = room(MANIFEST_FILE, manifest.len() as u64);
                 let second = first + room(METADATA_FILE, metadata.to_bytes().len() as u64);
-                let mut program = open()?;
-                let mut add = || writer.add(second, &runtime, true, &mut program);
-                let (sha256, end) = if self.binary.bytes < BIG {
-                    (hash()?, add().map_err(failed)?)
+                let mut copy = File::open(output.path).map_err(failed)?;
+                copy.seek(SeekFrom::Start(second + room(&runtime, 0))).map_err(failed)?;
+                let (told, hears) = mpsc::channel();
+                let add = || {
+                    // Dropped at the end, which tells the reader that there is no more. One that failed says so later.
+                    let told = told;
+                    writer.add_told(second, &runtime, true, &mut program, &mut |count| {
+                        let _ = told.send(count);
+                    })
+                };
+                let hash = move || digest::of_reader(Following { inner: copy, hears, written: 0, read: 0 });
+                let (end, hashed) = if self.binary.bytes < BIG {
+                    (add().map_err(failed)?, hash())
                 } else {
                     std::thread::scope(|scope| {
                         let hashing = scope.spawn(hash);
-                        let end = add().and_then(|end| {
-                            // The disk works while the rest is still hashed.
-                            file.sync_data()?;
-                            Ok(end)
-                        });
-                        let sha256 = hashing.join().unwrap_or_else(|_| Err(died()));
-                        Ok::<_, BundleError>((sha256?, end.map_err(failed)?))
+                        let end = add();
+                        // The disk works while the rest is still hashed.
+                        let end = end.and_then(|end| output.file.sync_data().map(|()| end)).map_err(failed);
+                        let hashed =
+                            hashing.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+                        Ok::<_, BundleError>((end?, hashed))
                     })?
                 };
+                let (sha256, _) = hashed.map_err(failed)?;
                 let (manifest, metadata) = self.front(&sha256)?;
                 let next = writer.add(0, MANIFEST_FILE, false, &mut &manifest[..]).map_err(failed)?;
                 let next =
@@ -293,8 +297,51 @@ impl Contents {
         Ok(Written { metadata, bytes })
     }
 
+    fn failed(&self, error: io::Error, interruption: &Interruption) -> BundleError {
+        match interruption.is_set() {
+            true => ReleaseError::Interrupted.into(),
+            false => self.unreadable(error),
+        }
+    }
+
     fn unreadable(&self, error: io::Error) -> BundleError {
         BundleError::BinaryUnfit { binary: self.binary.path.clone(), why: error.to_string() }
+    }
+}
+
+/// The file that an archive is written to.
+pub struct Output<'a> {
+    /// Open for writing.
+    pub file: &'a File,
+    /// Where it lies, to be read from.
+    pub path: &'a Path,
+    /// What a failed write amounts to.
+    pub failed: &'a (dyn Fn(io::Error) -> BundleError + Sync),
+}
+
+/// A reader behind a writer: waits for what is not written yet, and ends where the writer has ended.
+struct Following {
+    inner: File,
+    hears: mpsc::Receiver<u64>,
+    written: u64,
+    read: u64,
+}
+
+impl Read for Following {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.written {
+            match self.hears.recv() {
+                Ok(written) => self.written = written,
+                Err(_) => return Ok(0),
+            }
+        }
+        let left = usize::try_from(self.written - self.read).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.inner.read(&mut buffer[..left])?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        self.read += count as u64;
+        Ok(count)
     }
 }
 

@@ -33,7 +33,7 @@ use crate::release::identity::{self, Identity};
 use crate::release::metadata::Metadata;
 use crate::release::transaction::Interruption;
 use crate::release::{ReleaseError, fault};
-use contents::{Binary, Contents, Written};
+use contents::{Binary, Contents, Output, Written};
 use source::Checkout;
 
 /// From this size on a program is worth a second thread.
@@ -184,9 +184,12 @@ impl Plan {
         let made = Undo::folder(folder)?;
         let name = bundle.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let archive = NewFile::create(bundle, "agent-bridge-package.", ".tmp.mcpb")?;
-        let written = self
-            .contents
-            .write(archive.file(), self.method, interruption, |error| archive.failed(error).into())?;
+        let output = Output {
+            file: archive.file(),
+            path: archive.path(),
+            failed: &|error| archive.failed(error).into(),
+        };
+        let written = self.contents.write(&output, self.method, interruption)?;
         fault::point("package-written");
         let sha256 = self.verify(&archive, &written, interruption)?;
         let files = self.sidecars(&name, &sha256, &written, download_folder)?;
@@ -214,12 +217,11 @@ impl Plan {
         let theirs = File::open(given).map_err(unreadable)?;
         // A bundle says itself how it is kept, also one that is damaged further on.
         let method = reader::first_method(&theirs);
-        let temporary = ReleaseError::io("cannot write below", std::env::temp_dir());
-        let own = tempfile::tempfile().map_err(temporary)?;
-        self.contents.write(&own, method.unwrap_or(self.method), interruption, |error| {
-            ReleaseError::io("cannot write below", std::env::temp_dir())(error).into()
-        })?;
-        let found = compare::differences(&own, &theirs).map_err(unreadable)?;
+        let failed = |error| ReleaseError::io("cannot write below", std::env::temp_dir())(error).into();
+        let own = tempfile::NamedTempFile::new().map_err(failed)?;
+        let output = Output { file: own.as_file(), path: own.path(), failed: &failed };
+        self.contents.write(&output, method.unwrap_or(self.method), interruption)?;
+        let found = compare::differences(own.as_file(), &theirs).map_err(unreadable)?;
         self.require_unchanged()?;
         Ok(found)
     }

@@ -107,16 +107,29 @@ impl<'a> Writer<'a> {
         executable: bool,
         content: &mut dyn Read,
     ) -> io::Result<u64> {
+        self.add_told(offset, name, executable, content, &mut |_| {})
+    }
+
+    /// The same; `told` hears after each piece how many bytes of the content are in the file (or on their way, if they
+    /// are compressed).
+    pub fn add_told(
+        &mut self,
+        offset: u64,
+        name: &str,
+        executable: bool,
+        content: &mut dyn Read,
+        told: &mut dyn FnMut(u64),
+    ) -> io::Result<u64> {
         let start = room(name, 0) + offset;
         let mut file = self.file;
         file.seek(SeekFrom::Start(start))?;
         let mut crc = Crc::new();
         let mut compressed = Counting { file, count: 0 };
         let bytes = match self.method {
-            Method::Stored => pump(content, &mut crc, &mut compressed)?,
+            Method::Stored => pump(content, &mut crc, &mut compressed, told)?,
             Method::Deflated => {
                 let mut encoder = DeflateEncoder::new(&mut compressed, Compression::default());
-                let bytes = pump(content, &mut crc, &mut encoder)?;
+                let bytes = pump(content, &mut crc, &mut encoder, told)?;
                 encoder.finish()?;
                 bytes
             }
@@ -193,7 +206,12 @@ fn narrow(value: u64) -> io::Result<u32> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "larger than an archive may be"))
 }
 
-fn pump(from: &mut dyn Read, crc: &mut Crc, to: &mut dyn Write) -> io::Result<u64> {
+fn pump(
+    from: &mut dyn Read,
+    crc: &mut Crc,
+    to: &mut dyn Write,
+    told: &mut dyn FnMut(u64),
+) -> io::Result<u64> {
     let mut piece = vec![0; PIECE];
     let mut count = 0;
     loop {
@@ -203,6 +221,7 @@ fn pump(from: &mut dyn Read, crc: &mut Crc, to: &mut dyn Write) -> io::Result<u6
                 crc.update(&piece[..read]);
                 to.write_all(&piece[..read])?;
                 count += read as u64;
+                told(count);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
