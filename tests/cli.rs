@@ -105,6 +105,7 @@ fn release_commands_print_one_document_or_nothing_and_no_colours() {
         let printed = format!("{}{}", plain.stdout(), plain.stderr());
         assert!(!printed.is_empty() && !printed.contains('\u{1b}'), "{arguments:?}: {plain}");
     }
+    assert!(!root.exists(), "looking at a folder that is not there makes none");
     let id = "1.0.0+0123abc";
     for (arguments, code) in [
         (&["cutover", id, "--yes"][..], "RELEASE_NOT_INSTALLED"),
@@ -117,7 +118,6 @@ fn release_commands_print_one_document_or_nothing_and_no_colours() {
         }
     }
     complaint(&world.bridge(["cutover", "1.0.0", "--yes"]), 64, "RELEASE_ID_INVALID");
-    assert!(!root.exists(), "looking at a folder that is not there makes none");
 }
 
 #[test]
