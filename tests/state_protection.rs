@@ -1,7 +1,12 @@
 //! `state audit|protect|restore`: what is private is left alone, what is not is found and mended, what cannot be
 //! mended is refused, and nobody can lead the walk out of the folder.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test stops where it cannot go on, and says what it skips"
+)]
 
 mod support;
 

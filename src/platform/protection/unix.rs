@@ -1,11 +1,10 @@
 //! The Unix side: `openat`, `fstatat` and permission bits; never a path that a link could bend.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::Permissions;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -262,13 +261,16 @@ fn is_mount_point(_folder: &OwnedFd, _name: &OsStr) -> bool {
 /// handle, so that a link put in its stead is not followed.
 #[cfg(target_os = "linux")]
 fn set_file_mode(folder: &OwnedFd, name: &OsStr, look: &Look, mode: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::PermissionsExt as _;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = rustix::fs::openat(folder, name, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&handle)?;
     if identity_of(&found) != look.identity || kind_of(&found) != look.kind {
         return Err(exchanged());
     }
-    std::fs::set_permissions(format!("/proc/self/fd/{}", handle.as_raw_fd()), Permissions::from_mode(mode))
+    let held = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    std::fs::set_permissions(held, std::fs::Permissions::from_mode(mode))
 }
 
 #[cfg(not(target_os = "linux"))]
