@@ -4,7 +4,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) fn set_mode(file: &File, mode: u32) -> io::Result<()> {
@@ -78,7 +78,25 @@ pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Whether a file could not be replaced because it is a mount point.
+/// Names beside its target that a replacement through `temporary` uses, and may leave when it is cut off.
+pub(super) fn names_of_replacement(temporary: &Path) -> Vec<PathBuf> {
+    vec![temporary.to_path_buf()]
+}
+
+/// There is no moment without a file under the name.
+pub(super) fn take_back(_path: &Path, _temporary: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn remove_leftover(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
+/// A link is removed like a file.
+pub(super) fn remove_file_or_link(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
 /// Two files change places in one step.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(super) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
@@ -101,6 +119,7 @@ pub(super) fn cannot_exchange(error: &io::Error) -> bool {
             .any(|known| number == Some(known.raw_os_error()))
 }
 
+/// Whether a file could not be replaced because it is a mount point.
 pub(super) fn is_mount_point(error: &io::Error) -> bool {
     rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::BUSY)
 }
@@ -162,6 +181,11 @@ pub(super) fn open_no_link(path: &Path) -> io::Result<File> {
 
 /// Unix replaces files that others have open.
 pub(super) fn is_busy(_error: &io::Error) -> bool {
+    false
+}
+
+/// Unix opens files that others have open.
+pub(super) fn is_held(_error: &io::Error) -> bool {
     false
 }
 
