@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use agent_bridge::platform;
@@ -159,7 +159,7 @@ fn again(test: &str, variable: &str, value: &Path) -> process::Finished {
 #[test]
 fn the_file_that_was_hashed_is_run_even_if_its_name_changes_hands() {
     const VARIABLE: &str = "AGENT_BRIDGE_TEST_EXCHANGED";
-    if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+    if let Some(folder) = std::env::var_os(VARIABLE).map(std::path::PathBuf::from) {
         let program = folder.join("program");
         let file = platform::open_to_run(&program).unwrap();
         std::fs::rename(folder.join("other"), &program).unwrap();
