@@ -548,7 +548,9 @@ mod tests {
         ended(&mut again);
         assert!(unfinished(&layout).unwrap().is_none());
         assert_eq!(verify_all(&layout).unwrap().len(), 2);
-        std::fs::remove_file(first.path()).unwrap();
+        let path = first.path().to_path_buf();
+        drop(first);
+        std::fs::remove_file(path).unwrap();
         assert!(verify_all(&layout).is_err(), "a journal that is missing is noticed");
     }
 
