@@ -43,9 +43,9 @@ pub use locks::{
 };
 pub use programs::{FileId, RunningProgram, file_id, limits_of_sight, running_program, running_programs};
 pub use replace::{
-    Replacement, confirm_durable, final_target, mode_of, move_durable, names_of_replacement, open_no_link,
-    open_to_run, overwrite_durable, remove_durable, remove_leftover, replace_durable, replace_if, seal_tree,
-    take_back,
+    Replacement, confirm_durable, confirm_replaced, final_target, mode_of, move_durable,
+    names_of_replacement, open_no_link, open_to_run, overwrite_durable, remove_durable, remove_leftover,
+    replace_durable, replace_if, seal_tree, take_back,
 };
 pub use staging::{FileView, clear_quarantine, create_staged, free_space, mark_executable};
 pub use termination::termination;

@@ -246,6 +246,12 @@ pub fn confirm_durable(path: &Path) -> Result<(), PlatformError> {
     }
 }
 
+/// The same for a file that only [`replace_durable`] and [`replace_if`] write. Where that cannot be asked of a file that
+/// another program holds (Windows) it needs not be: its content was on the disk before it took its name.
+pub fn confirm_replaced(path: &Path) -> Result<(), PlatformError> {
+    if os::SYNCS_HELD_FILES { confirm_durable(path) } else { Ok(()) }
+}
+
 /// Moves a file or a folder to a name that is free, within one file system.
 pub fn move_durable(from: &Path, to: &Path) -> Result<(), PlatformError> {
     if std::fs::symlink_metadata(to).is_ok() {

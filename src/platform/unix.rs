@@ -34,6 +34,9 @@ pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether a file can be synced while another program has it open.
+pub(super) const SYNCS_HELD_FILES: bool = true;
+
 /// Waits until the disk has a file as it is now.
 pub(super) fn sync_file(path: &Path) -> io::Result<()> {
     open_no_link(path)?.sync_all()

@@ -36,6 +36,9 @@ pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a file can be synced while another program has it open.
+pub(super) const SYNCS_HELD_FILES: bool = false;
+
 /// Waits until the disk has a file as it is now. That needs the right to write; a file that is read-only was
 /// synced before it became that, and a program that runs before it was started.
 pub(super) fn sync_file(path: &Path) -> io::Result<()> {

@@ -163,7 +163,7 @@ fn apply(layout: &Layout, txid: &str, action: &Action) -> Result<(), ReleaseErro
         Action::Put { path, content: wanted, mode } => {
             let path = layout.resolve(path)?;
             if content(&path)?.as_deref() == Some(wanted.as_bytes()) {
-                platform::confirm_durable(&path)?;
+                platform::confirm_replaced(&path)?;
             } else {
                 if let Some(folder) = path.parent() {
                     platform::create_private_dir(folder)?;
@@ -233,14 +233,15 @@ struct Undo<'a> {
 impl Undo<'_> {
     /// Whether the file is as before now; `false` if somebody else had changed it and it was left.
     fn run(&self, layout: &Layout, txid: &str) -> Result<bool, ReleaseError> {
-        let how = Replacement { temporary: temporary_name(txid), mode_if_new: 0o600 };
+        let mode_if_new = if *self.path == layout.launcher() { 0o755 } else { 0o600 };
+        let how = Replacement { temporary: temporary_name(txid), mode_if_new };
         if self.before.is_some() {
             platform::take_back(self.path, &how)?;
         }
         let now = facts_of(self.path)?;
         if now.as_ref() == self.before {
             // It may have been put back by a recovery that was cut off before the disk had it.
-            platform::confirm_durable(self.path)?;
+            platform::confirm_replaced(self.path)?;
             return Ok(true);
         }
         let old = match (self.backup, self.before) {
