@@ -33,6 +33,20 @@ pub struct RunningProgram {
     pub is_elsewhere: bool,
 }
 
+/// What a process that told nothing of itself turns out to be.
+#[cfg(not(target_os = "linux"))]
+#[cfg_attr(unix, allow(dead_code, reason = "macOS has no second way to ask"))]
+pub(super) enum SecondLook {
+    /// It runs this file.
+    Runs(PathBuf),
+    /// It belongs to somebody else.
+    OfAnother,
+    /// It has ended.
+    Gone,
+    /// The system does not tell.
+    Unknown,
+}
+
 /// What identifies a file on this machine.
 pub type FileId = (u64, u64);
 

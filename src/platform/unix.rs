@@ -300,6 +300,12 @@ pub(super) fn group_and_session(pid: u32) -> (u32, u32) {
     (number(rustix::process::getpgid(Some(id))), number(rustix::process::getsid(Some(id))))
 }
 
+/// The system had said all that it tells.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn look_again(_pid: u32) -> super::programs::SecondLook {
+    super::programs::SecondLook::Unknown
+}
+
 /// The parent process, held so that its end can be waited for.
 pub(super) struct Parent {
     pid: rustix::process::Pid,

@@ -6,19 +6,22 @@ use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::path::{Path, PathBuf};
 
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_DIR_NOT_EMPTY, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION,
-    ERROR_NOT_SUPPORTED, ERROR_SHARING_VIOLATION, ERROR_UNABLE_TO_MOVE_REPLACEMENT,
+    ERROR_ACCESS_DENIED, ERROR_DIR_NOT_EMPTY, ERROR_INVALID_FUNCTION, ERROR_INVALID_PARAMETER,
+    ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED, ERROR_SHARING_VIOLATION, ERROR_UNABLE_TO_MOVE_REPLACEMENT,
     ERROR_UNABLE_TO_MOVE_REPLACEMENT_2, ERROR_UNABLE_TO_REMOVE_REPLACED, ERROR_USER_MAPPED_FILE,
+    WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, GetDiskFreeSpaceExW, ReplaceFileW,
 };
 use windows_sys::Win32::System::Threading::{
-    INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
+    INFINITE, OpenProcess, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
+    QueryFullProcessImageNameW, WaitForSingleObject,
 };
 
 use super::durable::{BUSY_BUDGET, retry_while_busy};
 use super::processes;
+use super::programs::SecondLook;
 
 /// Permissions come from the access list of the folder.
 pub(super) fn set_mode(_file: &File, _mode: u32) -> io::Result<()> {
@@ -313,6 +316,42 @@ pub(super) fn process_namespace() -> Option<u64> {
 
 pub(super) fn group_and_session(_pid: u32) -> (u32, u32) {
     (0, 0)
+}
+
+/// What a process that told nothing of itself turns out to be.
+pub(super) fn look_again(pid: u32) -> SecondLook {
+    // SAFETY: no pointers are passed; a null result is handled below.
+    let handle = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION | PROCESS_SYNCHRONIZE, 0, pid) };
+    if handle.is_null() {
+        // This little is granted to everybody whose process it is, and to nobody else.
+        let error = io::Error::last_os_error();
+        return if is_one_of(&error, &[ERROR_ACCESS_DENIED]) {
+            SecondLook::OfAnother
+        } else if is_one_of(&error, &[ERROR_INVALID_PARAMETER]) {
+            SecondLook::Gone
+        } else {
+            SecondLook::Unknown
+        };
+    }
+    // SAFETY: the handle is open, and nobody else owns it.
+    let process = unsafe { OwnedHandle::from_raw_handle(handle) };
+    // SAFETY: the handle is open as long as `process` is.
+    if unsafe { WaitForSingleObject(process.as_raw_handle(), 0) } == WAIT_OBJECT_0 {
+        return SecondLook::Gone;
+    }
+    // As long as a path can be.
+    let mut name = vec![0_u16; 32 * 1024];
+    let mut length = u32::try_from(name.len()).unwrap_or(0);
+    // SAFETY: the buffer is writable and `length` is its size in characters.
+    let done =
+        unsafe { QueryFullProcessImageNameW(process.as_raw_handle(), 0, name.as_mut_ptr(), &raw mut length) };
+    match name.get(..usize::try_from(length).unwrap_or(0)) {
+        Some(name) if done != 0 && !name.is_empty() => {
+            use std::os::windows::ffi::OsStringExt as _;
+            SecondLook::Runs(std::ffi::OsString::from_wide(name).into())
+        }
+        _ => SecondLook::Unknown,
+    }
 }
 
 /// The parent process, held so that its end can be waited for.

@@ -181,6 +181,16 @@ fn the_name_of_a_program_that_runs_can_be_taken_away() {
 }
 
 #[test]
+fn a_process_is_looked_at_again_until_it_is_gone() {
+    let mut running = Running::start();
+    let pid = running.child.id();
+    let SecondLook::Runs(exe) = look_again(pid) else { panic!("it runs, and it is ours") };
+    assert_eq!(exe.file_name().unwrap(), "program.exe");
+    running.end();
+    assert!(matches!(look_again(pid), SecondLook::Gone));
+}
+
+#[test]
 fn a_replacement_that_was_cut_off_between_its_steps_is_taken_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
