@@ -3,18 +3,20 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use agent_bridge::platform;
-use agent_bridge::release::journal::{Action, Journal, Record};
+#[cfg(unix)]
+use agent_bridge::release::journal::Action;
+use agent_bridge::release::journal::{Journal, Record};
 use agent_bridge::release::pointer::{self, Trial};
 use agent_bridge::release::transaction::InstallLock;
 use agent_bridge::release::{ReleaseId, digest, lease, trial};
 use support::prelude::*;
 use support::release::set_mode;
 
-/// A release that says on standard output which one it is, as a message that the harness takes.
+/// A release (a script, so on Unix only) that says on standard output which one it is, as a message that the harness takes.
 fn speaker(version: &str) -> Release {
     let text = format!(
         "#!/bin/sh\nread -r line\necho '{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{\"serverInfo\":{{\"version\":\"{version}\"}}}}}}'\nread -r line\nexit 0\n"
@@ -159,7 +161,7 @@ fn again(test: &str, variable: &str, value: &Path) -> process::Finished {
 #[test]
 fn the_file_that_was_hashed_is_run_even_if_its_name_changes_hands() {
     const VARIABLE: &str = "AGENT_BRIDGE_TEST_EXCHANGED";
-    if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+    if let Some(folder) = std::env::var_os(VARIABLE).map(std::path::PathBuf::from) {
         let program = folder.join("program");
         let file = platform::open_to_run(&program).unwrap();
         std::fs::rename(folder.join("other"), &program).unwrap();
@@ -240,7 +242,7 @@ fn a_link_anywhere_on_the_way_is_no_release() {
 
 #[test]
 fn during_maintenance_hosts_of_both_eras_are_told_to_come_back() {
-    let (at, _) = world_with(&speaker("1.0.0"));
+    let (at, _) = world_with(&Release::of_bridge("1.0.0"));
     let gate = lease::close_gate(&at.layout(), Duration::from_secs(5)).unwrap();
     let probe = json!({ "jsonrpc": "2.0", "id": "probe-1", "method": "server/discover", "params": {} });
     for request in [handshake(), probe] {
@@ -253,7 +255,7 @@ fn during_maintenance_hosts_of_both_eras_are_told_to_come_back() {
         assert!(finished.elapsed >= Duration::from_millis(1900), "it waits for the gate first");
     }
     drop(gate);
-    assert_eq!(serves(&at), "1.0.0");
+    assert_eq!(serves(&at), env!("CARGO_PKG_VERSION"));
 }
 
 #[test]
@@ -272,7 +274,7 @@ fn a_host_that_says_nothing_or_hangs_up_is_not_waited_for_in_vain() {
 
 #[test]
 fn a_start_that_meets_a_short_update_waits_for_it() {
-    let (at, _) = world_with(&speaker("1.0.0"));
+    let (at, _) = world_with(&Release::of_bridge("1.0.0"));
     let gate = lease::close_gate(&at.layout(), Duration::from_secs(5)).unwrap();
     let mut host = host(&at);
     host.send(&handshake());
@@ -281,7 +283,7 @@ fn a_start_that_meets_a_short_update_waits_for_it() {
     });
     drop(gate);
     let answer = host.wait_for("the handshake", |message| message["id"] == 1);
-    assert_eq!(answer["result"]["serverInfo"]["version"], "1.0.0");
+    assert_eq!(answer["result"]["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
 /// A journal that ends in the middle, as a killed command leaves it.
@@ -296,6 +298,7 @@ fn begin(facts: Value) -> Record {
     Record::Begin { operation: "cutover".into(), reason: None, facts }
 }
 
+#[cfg(unix)]
 #[test]
 fn after_a_killed_cutover_hosts_get_the_old_or_the_new_release_without_an_operator() {
     let (at, _) = world_with(&speaker("1.0.0"));
@@ -319,10 +322,10 @@ fn after_a_killed_cutover_hosts_get_the_old_or_the_new_release_without_an_operat
 
 #[test]
 fn a_command_at_work_that_needs_no_quiet_stops_no_host() {
-    let (at, _) = world_with(&speaker("1.0.0"));
+    let (at, _) = world_with(&Release::of_bridge("1.0.0"));
     let _lock = InstallLock::take(&at.layout()).unwrap();
     cut_off(&at, vec![begin(json!({}))]);
-    assert_eq!(serves(&at), "1.0.0");
+    assert_eq!(serves(&at), env!("CARGO_PKG_VERSION"));
 }
 
 #[test]
@@ -360,6 +363,7 @@ fn operators_need_no_release() {
     process::run(launch(&at, &["turns", "list"]), DEADLINE).expect_code(3);
 }
 
+#[cfg(unix)]
 #[test]
 fn a_probe_starts_behind_the_closed_gate_and_nobody_else_does() {
     let (at, _) = world_with(&speaker("1.0.0"));
@@ -403,7 +407,7 @@ fn a_trial_counts_handshakes_and_starts_that_failed() {
 
 #[test]
 fn the_launcher_is_replaced_by_a_new_file_and_only_under_the_lock() {
-    let (at, _) = world_with(&speaker("1.0.0"));
+    let (at, _) = world_with(&Release::of_bridge("1.0.0"));
     let launcher = at.layout().launcher();
     let mut bytes = std::fs::read(&launcher).unwrap();
     // A program may carry what it likes behind its end.
@@ -434,7 +438,10 @@ fn the_launcher_is_replaced_by_a_new_file_and_only_under_the_lock() {
     assert_eq!(replace(&launcher, &sha256).expect_code(0).json()["replaced"], false);
     drop(lock);
     let names: Vec<_> = std::fs::read_dir(launcher.parent().unwrap()).unwrap().collect();
-    assert_eq!(names.len(), 1, "nothing is left beside it: {names:?}");
-    assert_eq!(serves(&at), "1.0.0");
+    if !cfg!(windows) {
+        // There the old one keeps a name as long as it runs.
+        assert_eq!(names.len(), 1, "nothing is left beside it: {names:?}");
+    }
+    assert_eq!(serves(&at), env!("CARGO_PKG_VERSION"));
     no_links(at.root());
 }

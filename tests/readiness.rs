@@ -4,14 +4,20 @@
 
 mod support;
 
+#[cfg(target_os = "linux")]
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
 use std::process::{Command, Stdio};
 
+#[cfg(target_os = "linux")]
 use agent_bridge::platform;
 use agent_bridge::release::{ReleaseId, lease};
 use support::host::Host;
 use support::prelude::*;
-use support::release::{set_mode, tree};
+#[cfg(target_os = "linux")]
+use support::release::set_mode;
+use support::release::tree;
+#[cfg(target_os = "linux")]
 use support::world::find_program;
 
 fn installed(release: &Release) -> (ReleaseWorld, String) {
@@ -37,6 +43,7 @@ fn readiness(at: &ReleaseWorld, code: i32) -> Value {
 }
 
 /// What a tool of the system is missing for. Where tests must not be skipped that is a failure.
+#[cfg(target_os = "linux")]
 fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "{why}");
     eprintln!("skipped: {why}");

@@ -45,10 +45,13 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         let program = name_to_type(context);
         output.line(format!("\nLook at it:\n  {program} inspect --root {}", stage.layout.root().display()));
         output.line(format!("  {program} history --root {}", stage.layout.root().display()));
-        output.line(format!(
-            "\nThe releases in it are read-only; remove it with:\n  chmod -R u+w {0} && rm -r {0}",
-            stage.dir.display()
-        ));
+        let dir = stage.dir.display();
+        let remove = if cfg!(windows) {
+            format!("rmdir /s /q {dir}")
+        } else {
+            format!("chmod -R u+w {dir} && rm -r {dir}")
+        };
+        output.line(format!("\nThe releases in it are read-only; remove it with:\n  {remove}"));
     }
     Ok(Exit::Ok)
 }

@@ -166,11 +166,11 @@ pub(super) fn folder_of(path: &Path) -> Result<PathBuf, PlatformError> {
 }
 
 /// Runs `attempt` until it succeeds, fails for another reason than `busy`, or the time is used up.
-pub(super) fn retry_while_busy(
+pub(super) fn retry_while_busy<T>(
     budget: Duration,
     busy: impl Fn(&io::Error) -> bool,
-    mut attempt: impl FnMut() -> io::Result<()>,
-) -> io::Result<()> {
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(5);
     loop {
@@ -182,8 +182,13 @@ pub(super) fn retry_while_busy(
     }
 }
 
+/// Opens a file that another program may have open for a moment in a way that keeps others out.
+pub fn open_patiently(options: &std::fs::OpenOptions, path: &Path) -> io::Result<std::fs::File> {
+    retry_while_busy(BUSY_BUDGET, os::is_held, || options.open(path))
+}
+
 /// A failed replacement: on Windows a denial then means that somebody has the target open.
-fn replace_error(path: &Path, source: io::Error) -> PlatformError {
+pub(super) fn replace_error(path: &Path, source: io::Error) -> PlatformError {
     if os::is_busy(&source) {
         PlatformError::Busy { path: path.to_path_buf(), source }
     } else {
@@ -308,7 +313,7 @@ mod tests {
         let error = retry_while_busy(
             Duration::from_millis(60),
             |_| true,
-            || Err(io::Error::other("sharing violation")),
+            || Err::<(), _>(io::Error::other("sharing violation")),
         )
         .unwrap_err();
         assert_eq!(error.to_string(), "sharing violation");
@@ -323,7 +328,7 @@ mod tests {
             |_| false,
             || {
                 attempts += 1;
-                Err(io::Error::other("no"))
+                Err::<(), _>(io::Error::other("no"))
             },
         );
         assert_eq!(attempts, 1);

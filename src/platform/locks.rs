@@ -185,8 +185,7 @@ fn acquire(
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         os::private(&mut options);
-        let file = options
-            .open(path)
+        let file = super::open_patiently(&options, path)
             .map_err(|source| PlatformError::LockFailed { path: path.to_path_buf(), source })?;
         match lock(&file) {
             Ok(()) => {}

@@ -29,7 +29,9 @@ mod os;
 #[path = "windows.rs"]
 mod os;
 
-pub use durable::{NewFile, create_durable, create_private_dir, sync_dir, write_durable, write_error};
+pub use durable::{
+    NewFile, create_durable, create_private_dir, open_patiently, sync_dir, write_durable, write_error,
+};
 pub use identity::{
     ProcessIdentity, boot_id, is_alive, is_network_filesystem, lies_inside, parent_of, process_namespace,
     spawn_parent_watch,
@@ -41,8 +43,9 @@ pub use locks::{
 };
 pub use programs::{FileId, RunningProgram, file_id, limits_of_sight, running_program, running_programs};
 pub use replace::{
-    Replacement, confirm_durable, final_target, mode_of, move_durable, open_no_link, open_to_run,
-    overwrite_durable, remove_durable, replace_durable, replace_if, seal_tree,
+    Replacement, confirm_durable, confirm_replaced, final_target, mode_of, move_durable,
+    names_of_replacement, open_no_link, open_to_run, overwrite_durable, remove_durable, remove_leftover,
+    replace_durable, replace_if, seal_tree, take_back,
 };
 pub use staging::{FileView, clear_quarantine, create_staged, free_space, mark_executable};
 pub use termination::termination;

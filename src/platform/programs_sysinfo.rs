@@ -4,8 +4,8 @@ use std::path::Path;
 
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System, UpdateKind};
 
-use super::RunningProgram;
-use crate::platform::ProcessIdentity;
+use super::{RunningProgram, SecondLook};
+use crate::platform::{ProcessIdentity, os};
 
 pub(super) fn all() -> Vec<RunningProgram> {
     look(ProcessesToUpdate::All)
@@ -38,14 +38,31 @@ fn look(which: ProcessesToUpdate<'_>) -> Vec<RunningProgram> {
         .processes()
         .values()
         .filter(|process| !matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead))
-        .map(|process| RunningProgram {
-            process: ProcessIdentity { pid: process.pid().as_u32(), started: process.start_time() },
-            parent: process.parent().map_or(0, Pid::as_u32),
-            exe: process.exe().filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf),
-            file: None,
-            arguments: process.cmd().to_vec(),
-            is_ours: process.user_id().zip(own.as_ref()).map(|(user, own)| user == own),
-            is_elsewhere: false,
+        .filter_map(|process| {
+            settled(RunningProgram {
+                process: ProcessIdentity { pid: process.pid().as_u32(), started: process.start_time() },
+                parent: process.parent().map_or(0, Pid::as_u32),
+                exe: process.exe().filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf),
+                file: None,
+                arguments: process.cmd().to_vec(),
+                is_ours: process.user_id().zip(own.as_ref()).map(|(user, own)| user == own),
+                is_elsewhere: false,
+            })
         })
         .collect()
+}
+
+/// Asks the system directly where the list has nothing to say of a process: on Windows it needs more rights than are
+/// granted for the processes of others, and knows no long path.
+fn settled(mut program: RunningProgram) -> Option<RunningProgram> {
+    if program.exe.is_some() {
+        return Some(program);
+    }
+    match os::look_again(program.process.pid) {
+        SecondLook::Runs(exe) => program.exe = Some(exe),
+        SecondLook::OfAnother => program.is_ours = Some(false),
+        SecondLook::Gone => return None,
+        SecondLook::Unknown => {}
+    }
+    Some(program)
 }

@@ -4,8 +4,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::durable::{BUSY_BUDGET, folder_of, retry_while_busy, write_error};
+use super::durable::{BUSY_BUDGET, folder_of, open_patiently, replace_error, retry_while_busy, write_error};
 use super::{PlatformError, os};
 
 /// How [`replace_durable`] goes about it.
@@ -51,7 +52,7 @@ pub fn replace_if(
     };
     let before = match content_of(path) {
         Ok(before) => before,
-        Err(error) => return dropped(Err(failed(error))),
+        Err(error) => return dropped(Err(open_error(path, error))),
     };
     if !expected(before.as_deref()) {
         return dropped(Ok(false));
@@ -76,10 +77,10 @@ pub fn replace_if(
         }
         (Some(_), None) => {
             retry_while_busy(BUSY_BUDGET, os::is_busy, || std::fs::rename(path, &temporary))
-                .map_err(failed)?;
+                .map_err(|error| replace_error(path, error))?;
             let taken = content_of(&temporary).map_err(failed)?;
             if expected(taken.as_deref()) {
-                remove_one(&temporary).map_err(failed)?;
+                os::remove_leftover(&temporary).map_err(|error| replace_error(path, error))?;
                 return super::sync_dir(&folder).map(|()| true);
             }
             // It was written meanwhile; unless there is something newer still, it goes back.
@@ -99,7 +100,7 @@ pub fn replace_if(
                 match content_of(path) {
                     Ok(now) if expected(now.as_deref()) => {}
                     Ok(_) => return dropped(Ok(false)),
-                    Err(error) => return dropped(Err(failed(error))),
+                    Err(error) => return dropped(Err(open_error(path, error))),
                 }
                 put_in_place(&temporary, path, bytes).map(|()| true)
             }
@@ -129,6 +130,11 @@ fn settle(
         }
         placed = std::mem::replace(&mut swapped_out, next);
     }
+}
+
+/// A file that could not be opened. Unlike a replacement it says so if somebody holds the file.
+fn open_error(path: &Path, source: io::Error) -> PlatformError {
+    if os::is_held(&source) { replace_error(path, source) } else { write_error(path, source) }
 }
 
 fn content_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -169,20 +175,45 @@ fn stage(path: &Path, bytes: &[u8], how: &Replacement) -> Result<PathBuf, Platfo
 
 fn put_in_place(temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), PlatformError> {
     let folder = folder_of(path)?;
-    let failed = |source: io::Error| write_error(path, source);
-    let moved = retry_while_busy(BUSY_BUDGET, os::is_busy, || os::replace_file(temporary, path));
-    if let Err(error) = moved {
-        let in_place = os::is_mount_point(&error);
-        let _ = std::fs::remove_file(temporary);
-        return match in_place {
-            true => overwrite_durable(path, bytes),
-            false if os::is_busy(&error) => {
-                Err(PlatformError::Busy { path: path.to_path_buf(), source: error })
-            }
-            false => Err(failed(error)),
-        };
+    match move_over(temporary, path, BUSY_BUDGET, os::is_busy, os::replace_file) {
+        Ok(()) => super::sync_dir(&folder),
+        Err(error) if os::is_mount_point(&error) => overwrite_durable(path, bytes),
+        Err(error) => Err(replace_error(path, error)),
     }
-    super::sync_dir(&folder)
+}
+
+/// Tries it as long as the target is `busy`, but no longer than `budget`; if it fails nothing is left of it.
+fn move_over(
+    temporary: &Path,
+    path: &Path,
+    budget: Duration,
+    busy: fn(&io::Error) -> bool,
+    mut replace: impl FnMut(&Path, &Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let moved = retry_while_busy(budget, busy, || replace(temporary, path));
+    if moved.is_err() {
+        let _ = std::fs::remove_file(temporary);
+    }
+    moved
+}
+
+/// Names beside its target under which a replacement lies for a moment, and which it may leave if it is cut off.
+pub fn names_of_replacement(temporary: &Path) -> Vec<PathBuf> {
+    os::names_of_replacement(temporary)
+}
+
+/// Gives a file its name back that a replacement had taken when it was cut off, where replacing takes more than one
+/// step (Windows).
+pub fn take_back(path: &Path, how: &Replacement) -> Result<(), PlatformError> {
+    os::take_back(path, &path.with_file_name(&how.temporary)).map_err(|error| replace_error(path, error))
+}
+
+/// Removes a file of ours that may be gone already. On Windows a program that runs is left.
+pub fn remove_leftover(path: &Path) -> io::Result<()> {
+    match os::remove_leftover(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Writes the content of a file in place and cuts it to that length. Not atomic: for files with a checksum of
@@ -194,7 +225,7 @@ pub fn overwrite_durable(path: &Path, bytes: &[u8]) -> Result<(), PlatformError>
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     os::private(&mut options);
-    let mut file = options.open(path).map_err(failed)?;
+    let mut file = open_patiently(&options, path).map_err(|error| open_error(path, error))?;
     file.write_all(bytes)
         .and_then(|()| file.set_len(bytes.len() as u64))
         .and_then(|()| file.sync_all())
@@ -215,13 +246,19 @@ pub fn confirm_durable(path: &Path) -> Result<(), PlatformError> {
     }
 }
 
+/// The same for a file that only [`replace_durable`] and [`replace_if`] write. Where that cannot be asked of a file that
+/// another program holds (Windows) it needs not be: its content was on the disk before it took its name.
+pub fn confirm_replaced(path: &Path) -> Result<(), PlatformError> {
+    if os::SYNCS_HELD_FILES { confirm_durable(path) } else { Ok(()) }
+}
+
 /// Moves a file or a folder to a name that is free, within one file system.
 pub fn move_durable(from: &Path, to: &Path) -> Result<(), PlatformError> {
     if std::fs::symlink_metadata(to).is_ok() {
         return Err(PlatformError::Exists { path: to.to_path_buf() });
     }
     retry_while_busy(BUSY_BUDGET, os::is_busy, || std::fs::rename(from, to))
-        .map_err(|error| write_error(to, error))?;
+        .map_err(|error| replace_error(to, error))?;
     for folder in [to.parent(), from.parent()].into_iter().flatten() {
         super::sync_dir(folder)?;
     }
@@ -239,7 +276,7 @@ pub fn remove_durable(path: &Path) -> Result<(), PlatformError> {
         Err(error) => return Err(failed(error)),
     };
     let removed = if found.is_dir() { remove_tree(path) } else { remove_one(path) };
-    removed.map_err(failed)?;
+    removed.map_err(|error| replace_error(path, error))?;
     match path.parent() {
         Some(folder) => super::sync_dir(folder),
         None => Ok(()),
@@ -250,7 +287,7 @@ fn remove_one(path: &Path) -> io::Result<()> {
     retry_while_busy(BUSY_BUDGET, os::is_busy, || {
         std::fs::remove_file(path).or_else(|error| {
             os::make_writable(path)?;
-            std::fs::remove_file(path).map_err(|_| error)
+            os::remove_file_or_link(path).map_err(|_| error)
         })
     })
 }
@@ -261,7 +298,7 @@ fn remove_tree(path: &Path) -> io::Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() { remove_tree(&entry.path())? } else { remove_one(&entry.path())? }
     }
-    std::fs::remove_dir(path)
+    retry_while_busy(BUSY_BUDGET, os::is_busy, || std::fs::remove_dir(path))
 }
 
 /// Makes a folder and everything in it read-only: 0555 and 0444 (0555 for programs) on Unix, the read-only
@@ -344,6 +381,39 @@ mod tests {
         assert!(replace_if(&path, None, &how(), &is(Some(b"new"))).unwrap());
         assert!(replace_if(&path, None, &how(), &is(None)).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no temporary file is left");
+    }
+
+    /// Field report: replacing a file meets a virus scanner. The system that refuses is played here; the real one
+    /// is asked in `windows_tests.rs`.
+    #[test]
+    fn a_target_held_for_a_moment_is_replaced_and_one_held_for_good_is_a_named_error() {
+        use crate::error::Coded as _;
+        let held = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        let mut refusals = 3;
+        let release_later = |from: &Path, to: &Path| {
+            if refusals == 0 {
+                return fs::rename(from, to);
+            }
+            refusals -= 1;
+            Err(io::ErrorKind::ResourceBusy.into())
+        };
+        let temporary = stage(&path, b"new", &how()).unwrap();
+        move_over(&temporary, &path, Duration::from_secs(20), held, release_later).unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), names()), (&b"new"[..], 1));
+
+        let temporary = stage(&path, b"newer", &how()).unwrap();
+        let began = std::time::Instant::now();
+        let never = |_: &Path, _: &Path| Err(io::ErrorKind::ResourceBusy.into());
+        let error = move_over(&temporary, &path, Duration::from_millis(50), held, never).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(10), "it gives up");
+        assert_eq!((fs::read(&path).unwrap().as_slice(), names()), (&b"new"[..], 1));
+        let named = PlatformError::Busy { path: path.clone(), source: error };
+        assert_eq!(named.doc().code, "WRITE_TARGET_BUSY");
+        assert!(named.to_string().contains("file"), "{named}");
     }
 
     #[test]

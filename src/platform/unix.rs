@@ -4,7 +4,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) fn set_mode(file: &File, mode: u32) -> io::Result<()> {
@@ -33,6 +33,9 @@ pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
         done => done,
     }
 }
+
+/// Whether a file can be synced while another program has it open.
+pub(super) const SYNCS_HELD_FILES: bool = true;
 
 /// Waits until the disk has a file as it is now.
 pub(super) fn sync_file(path: &Path) -> io::Result<()> {
@@ -78,7 +81,25 @@ pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Whether a file could not be replaced because it is a mount point.
+/// Names beside its target that a replacement through `temporary` uses, and may leave when it is cut off.
+pub(super) fn names_of_replacement(temporary: &Path) -> Vec<PathBuf> {
+    vec![temporary.to_path_buf()]
+}
+
+/// There is no moment without a file under the name.
+pub(super) fn take_back(_path: &Path, _temporary: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn remove_leftover(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
+/// A link is removed like a file.
+pub(super) fn remove_file_or_link(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
 /// Two files change places in one step.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(super) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
@@ -101,6 +122,7 @@ pub(super) fn cannot_exchange(error: &io::Error) -> bool {
             .any(|known| number == Some(known.raw_os_error()))
 }
 
+/// Whether a file could not be replaced because it is a mount point.
 pub(super) fn is_mount_point(error: &io::Error) -> bool {
     rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::BUSY)
 }
@@ -162,6 +184,11 @@ pub(super) fn open_no_link(path: &Path) -> io::Result<File> {
 
 /// Unix replaces files that others have open.
 pub(super) fn is_busy(_error: &io::Error) -> bool {
+    false
+}
+
+/// Unix opens files that others have open.
+pub(super) fn is_held(_error: &io::Error) -> bool {
     false
 }
 
@@ -271,6 +298,12 @@ pub(super) fn group_and_session(pid: u32) -> (u32, u32) {
         found.ok().map_or(0, |id| u32::try_from(id.as_raw_nonzero().get()).unwrap_or(0))
     };
     (number(rustix::process::getpgid(Some(id))), number(rustix::process::getsid(Some(id))))
+}
+
+/// The system had said all that it tells.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn look_again(_pid: u32) -> super::programs::SecondLook {
+    super::programs::SecondLook::Unknown
 }
 
 /// The parent process, held so that its end can be waited for.

@@ -3,20 +3,25 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED,
-    ERROR_SHARING_VIOLATION, ERROR_USER_MAPPED_FILE,
+    ERROR_ACCESS_DENIED, ERROR_DIR_NOT_EMPTY, ERROR_INVALID_FUNCTION, ERROR_INVALID_PARAMETER,
+    ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED, ERROR_SHARING_VIOLATION, ERROR_UNABLE_TO_MOVE_REPLACEMENT,
+    ERROR_UNABLE_TO_MOVE_REPLACEMENT_2, ERROR_UNABLE_TO_REMOVE_REPLACED, ERROR_USER_MAPPED_FILE,
+    WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, GetDiskFreeSpaceExW, ReplaceFileW,
 };
 use windows_sys::Win32::System::Threading::{
-    INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject,
+    INFINITE, OpenProcess, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
+    QueryFullProcessImageNameW, WaitForSingleObject,
 };
 
+use super::durable::{BUSY_BUDGET, retry_while_busy};
 use super::processes;
+use super::programs::SecondLook;
 
 /// Permissions come from the access list of the folder.
 pub(super) fn set_mode(_file: &File, _mode: u32) -> io::Result<()> {
@@ -34,22 +39,48 @@ pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a file can be synced while another program has it open.
+pub(super) const SYNCS_HELD_FILES: bool = false;
+
 /// Waits until the disk has a file as it is now. That needs the right to write; a file that is read-only was
-/// synced before it became that.
+/// synced before it became that, and a program that runs before it was started.
 pub(super) fn sync_file(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().write(true).open(path).and_then(|file| file.sync_all()) {
+    let file = retry_while_busy(
+        BUSY_BUDGET,
+        |error| is_held(error) && !is_program(path),
+        || OpenOptions::new().write(true).open(path),
+    );
+    match file.and_then(|file| file.sync_all()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) if is_held(&error) && is_program(path) => Ok(()),
         done => done,
     }
 }
 
 /// Another program has the file open. "Access denied" is among them: that is what replacing a file
-/// reports while a scanner holds it or its deletion is pending.
+/// reports while a scanner holds it or its deletion is pending; so is a folder that is not empty because of that.
 pub(super) fn is_busy(error: &io::Error) -> bool {
-    is_one_of(
-        error,
-        &[ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION, ERROR_ACCESS_DENIED, ERROR_USER_MAPPED_FILE],
-    )
+    is_held(error)
+        || is_one_of(
+            error,
+            &[
+                ERROR_ACCESS_DENIED,
+                ERROR_USER_MAPPED_FILE,
+                ERROR_DIR_NOT_EMPTY,
+                ERROR_UNABLE_TO_REMOVE_REPLACED,
+                ERROR_UNABLE_TO_MOVE_REPLACEMENT,
+                ERROR_UNABLE_TO_MOVE_REPLACEMENT_2,
+            ],
+        )
+}
+
+/// The same without the errors that can have other reasons.
+pub(super) fn is_held(error: &io::Error) -> bool {
+    is_one_of(error, &[ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION])
+}
+
+fn is_program(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("exe"))
 }
 
 /// `ReplaceFileW` keeps the access list and the attributes of what it replaces.
@@ -57,25 +88,103 @@ pub(super) fn keep_identity(_file: &File, _old_path: &Path, _old: &std::fs::Meta
     Ok(())
 }
 
+/// `ReplaceFileW` is made of several steps. It is given a name for the old file, since without one it can fail with
+/// the old file gone; and it is the name that a program gets which runs, for such a one can be renamed but not
+/// removed.
 pub(super) fn replace_file(from: &Path, to: &Path) -> io::Result<()> {
-    if !to.exists() {
+    if !is_there(to) {
         return std::fs::rename(from, to);
     }
+    let old = free_name(from)?;
+    if let Err(error) = replace_keeping(from, to, &old) {
+        if !is_there(to) && is_there(&old) {
+            std::fs::rename(&old, to)?;
+        }
+        if !is_program(to) || !is_busy(&error) {
+            return Err(error);
+        }
+        std::fs::rename(to, &old).map_err(|_| error)?;
+        if let Err(error) = std::fs::rename(from, to) {
+            let _ = std::fs::rename(&old, to);
+            return Err(error);
+        }
+    }
+    // The new content is in place. What cannot be removed now is in its names below.
+    let _ = remove_leftover(&old);
+    Ok(())
+}
+
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// Names beside its target that a replacement through `temporary` uses, and may leave when it is cut off.
+pub(super) fn names_of_replacement(temporary: &Path) -> Vec<PathBuf> {
+    let name = temporary.file_name().unwrap_or_default();
+    let old = |number: u32| {
+        let mut name = name.to_os_string();
+        name.push(format!(".old{number}"));
+        temporary.with_file_name(name)
+    };
+    [temporary.to_path_buf()].into_iter().chain((1..=4).map(old)).collect()
+}
+
+/// A name for the old file. One that was used before belongs to a program that still runs, or to somebody's scan.
+fn free_name(temporary: &Path) -> io::Result<PathBuf> {
+    let mut names = names_of_replacement(temporary);
+    names.remove(0);
+    for name in names {
+        let _ = std::fs::remove_file(&name);
+        if !is_there(&name) {
+            return Ok(name);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "earlier versions of the file are still in use"))
+}
+
+/// A replacement that was cut off between its steps leaves nothing under the name of the file; then the old one
+/// gets it back.
+pub(super) fn take_back(path: &Path, temporary: &Path) -> io::Result<()> {
+    if is_there(path) {
+        return Ok(());
+    }
+    match names_of_replacement(temporary).into_iter().skip(1).find(|name| is_there(name)) {
+        Some(old) => retry_while_busy(BUSY_BUDGET, is_busy, || std::fs::rename(&old, path)),
+        None => Ok(()),
+    }
+}
+
+/// Removes a file. A program that runs cannot be removed here: it is left, under a name that nobody starts.
+pub(super) fn remove_leftover(path: &Path) -> io::Result<()> {
+    let remove = || {
+        std::fs::remove_file(path).or_else(|error| {
+            make_writable(path)?;
+            std::fs::remove_file(path).map_err(|_| error)
+        })
+    };
+    match retry_while_busy(BUSY_BUDGET, is_held, remove) {
+        Err(error) if is_one_of(&error, &[ERROR_ACCESS_DENIED]) => Ok(()),
+        done => done,
+    }
+}
+
+/// A link to a folder is removed like a folder.
+pub(super) fn remove_file_or_link(path: &Path) -> io::Result<()> {
+    std::fs::remove_file(path).or_else(|error| {
+        let is_link = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        if is_link { std::fs::remove_dir(path) } else { Err(error) }
+    })
+}
+
+fn replace_keeping(from: &Path, to: &Path, old: &Path) -> io::Result<()> {
     let wide = |path: &Path| -> Vec<u16> {
         use std::os::windows::ffi::OsStrExt as _;
         path.as_os_str().encode_wide().chain([0]).collect()
     };
-    let (from_wide, to_wide) = (wide(from), wide(to));
-    // SAFETY: both names end in a zero and live until after the call; the others may be null.
+    let (from, to, old) = (wide(from), wide(to), wide(old));
+    // SAFETY: all names end in a zero and live until after the call; the others may be null.
     let done = unsafe {
-        ReplaceFileW(
-            to_wide.as_ptr(),
-            from_wide.as_ptr(),
-            std::ptr::null(),
-            0,
-            std::ptr::null(),
-            std::ptr::null(),
-        )
+        ReplaceFileW(to.as_ptr(), from.as_ptr(), old.as_ptr(), 0, std::ptr::null(), std::ptr::null())
     };
     if done != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -141,9 +250,16 @@ pub(super) fn mode_of(_found: &std::fs::Metadata) -> Option<u32> {
     None
 }
 
+/// Waits a while for a program that lets nobody else read.
 pub(super) fn open_no_link(path: &Path) -> io::Result<File> {
     use std::os::windows::fs::OpenOptionsExt as _;
-    let file = OpenOptions::new().read(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    open_the_file_itself(&options, path)
+}
+
+fn open_the_file_itself(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let file = retry_while_busy(BUSY_BUDGET, is_held, || options.open(path))?;
     if file.metadata()?.file_type().is_symlink() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a link"));
     }
@@ -172,15 +288,9 @@ pub(super) fn file_id(_path: &Path) -> Option<(u64, u64)> {
 /// As long as it is open, nobody writes to the file or takes its name away.
 pub(super) fn open_to_run(path: &Path) -> io::Result<File> {
     use std::os::windows::fs::OpenOptionsExt as _;
-    let file = OpenOptions::new()
-        .read(true)
-        .share_mode(FILE_SHARE_READ)
-        .custom_flags(FILE_FLAG_OPEN_REPARSE_POINT)
-        .open(path)?;
-    if file.metadata()?.file_type().is_symlink() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a link"));
-    }
-    Ok(file)
+    let mut options = OpenOptions::new();
+    options.read(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    open_the_file_itself(&options, path)
 }
 
 /// A program cannot replace itself here: it starts another one and stays.
@@ -206,6 +316,42 @@ pub(super) fn process_namespace() -> Option<u64> {
 
 pub(super) fn group_and_session(_pid: u32) -> (u32, u32) {
     (0, 0)
+}
+
+/// What a process that told nothing of itself turns out to be.
+pub(super) fn look_again(pid: u32) -> SecondLook {
+    // SAFETY: no pointers are passed; a null result is handled below.
+    let handle = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION | PROCESS_SYNCHRONIZE, 0, pid) };
+    if handle.is_null() {
+        // This little is granted to everybody whose process it is, and to nobody else.
+        let error = io::Error::last_os_error();
+        return if is_one_of(&error, &[ERROR_ACCESS_DENIED]) {
+            SecondLook::OfAnother
+        } else if is_one_of(&error, &[ERROR_INVALID_PARAMETER]) {
+            SecondLook::Gone
+        } else {
+            SecondLook::Unknown
+        };
+    }
+    // SAFETY: the handle is open, and nobody else owns it.
+    let process = unsafe { OwnedHandle::from_raw_handle(handle) };
+    // SAFETY: the handle is open as long as `process` is.
+    if unsafe { WaitForSingleObject(process.as_raw_handle(), 0) } == WAIT_OBJECT_0 {
+        return SecondLook::Gone;
+    }
+    // As long as a path can be.
+    let mut name = vec![0_u16; 32 * 1024];
+    let mut length = u32::try_from(name.len()).unwrap_or(0);
+    // SAFETY: the buffer is writable and `length` is its size in characters.
+    let done =
+        unsafe { QueryFullProcessImageNameW(process.as_raw_handle(), 0, name.as_mut_ptr(), &raw mut length) };
+    match name.get(..usize::try_from(length).unwrap_or(0)) {
+        Some(name) if done != 0 && !name.is_empty() => {
+            use std::os::windows::ffi::OsStringExt as _;
+            SecondLook::Runs(std::ffi::OsString::from_wide(name).into())
+        }
+        _ => SecondLook::Unknown,
+    }
 }
 
 /// The parent process, held so that its end can be waited for.
@@ -241,3 +387,7 @@ impl Parent {
 pub(super) fn is_network_filesystem(_path: &Path) -> bool {
     false
 }
+
+#[cfg(test)]
+#[path = "windows_tests.rs"]
+mod tests;

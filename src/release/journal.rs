@@ -260,7 +260,7 @@ impl Journal {
     pub fn reopen(transcript: &Transcript) -> Result<Self, ReleaseError> {
         let path = transcript.path.clone();
         let failed = |source| ReleaseError::Io { step: "cannot go on with", path: path.clone(), source };
-        let mut file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
+        let mut file = platform::open_patiently(OpenOptions::new().write(true), &path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() != transcript.valid_bytes {
             file.set_len(transcript.valid_bytes).map_err(failed)?;
         }
@@ -548,7 +548,9 @@ mod tests {
         ended(&mut again);
         assert!(unfinished(&layout).unwrap().is_none());
         assert_eq!(verify_all(&layout).unwrap().len(), 2);
-        std::fs::remove_file(first.path()).unwrap();
+        let path = first.path().to_path_buf();
+        drop(first);
+        std::fs::remove_file(path).unwrap();
         assert!(verify_all(&layout).is_err(), "a journal that is missing is noticed");
     }
 

@@ -251,6 +251,7 @@ mod tests {
         }
     }
 
+    #[cfg(not(windows))]
     fn programs(root: &str) -> Programs {
         Programs { roots: vec![root.into()], launchers: vec![(1, 10)], releases: vec![(1, 20)] }
     }

@@ -46,7 +46,8 @@ pub fn recover(layout: &Layout, clock: Clock, dry_run: bool) -> Result<Recovery,
     match journal::unfinished(layout)? {
         None => {
             transaction::release_ballast(layout)?;
-            Ok(Recovery { changed: renew_copy(layout)?, ..nothing })
+            let swept = sweep_programs(layout)?;
+            Ok(Recovery { changed: renew_copy(layout)? || swept, ..nothing })
         }
         // Whatever fails from here on, there is still something to recover, and the exit code has to say so.
         Some(cut) => match cut.commit().map(<[Action]>::to_vec) {
@@ -162,7 +163,7 @@ fn apply(layout: &Layout, txid: &str, action: &Action) -> Result<(), ReleaseErro
         Action::Put { path, content: wanted, mode } => {
             let path = layout.resolve(path)?;
             if content(&path)?.as_deref() == Some(wanted.as_bytes()) {
-                platform::confirm_durable(&path)?;
+                platform::confirm_replaced(&path)?;
             } else {
                 if let Some(folder) = path.parent() {
                     platform::create_private_dir(folder)?;
@@ -232,10 +233,15 @@ struct Undo<'a> {
 impl Undo<'_> {
     /// Whether the file is as before now; `false` if somebody else had changed it and it was left.
     fn run(&self, layout: &Layout, txid: &str) -> Result<bool, ReleaseError> {
+        let mode_if_new = if *self.path == layout.launcher() { 0o755 } else { 0o600 };
+        let how = Replacement { temporary: temporary_name(txid), mode_if_new };
+        if self.before.is_some() {
+            platform::take_back(self.path, &how)?;
+        }
         let now = facts_of(self.path)?;
         if now.as_ref() == self.before {
             // It may have been put back by a recovery that was cut off before the disk had it.
-            platform::confirm_durable(self.path)?;
+            platform::confirm_replaced(self.path)?;
             return Ok(true);
         }
         let old = match (self.backup, self.before) {
@@ -250,10 +256,9 @@ impl Undo<'_> {
             }
             _ => None,
         };
-        let how = Replacement { temporary: temporary_name(txid), mode_if_new: 0o600 };
-        if now.as_ref() == self.after {
+        if self.is_ours(layout, now.as_ref()) {
             // Another program may write at this very moment: then it is looked at once more below.
-            let is_ours = |there: Option<&[u8]>| there.map(FileFacts::of).as_ref() == self.after;
+            let is_ours = |there: Option<&[u8]>| there.map(FileFacts::of) == now;
             if platform::replace_if(self.path, old.as_deref(), &how, &is_ours)? {
                 return Ok(true);
             }
@@ -269,12 +274,18 @@ impl Undo<'_> {
         }
     }
 
-    fn describe(&self) -> Result<Option<String>, ReleaseError> {
+    /// Whether what is there is the transaction's work. A launcher that was cut off while it replaced itself may have
+    /// no file.
+    fn is_ours(&self, layout: &Layout, now: Option<&FileFacts>) -> bool {
+        now == self.after || (now.is_none() && *self.path == layout.launcher())
+    }
+
+    fn describe(&self, layout: &Layout) -> Result<Option<String>, ReleaseError> {
         let now = facts_of(self.path)?;
         let path = self.path.display();
         Ok(if now.as_ref() == self.before {
             None
-        } else if now.as_ref() == self.after {
+        } else if self.is_ours(layout, now.as_ref()) {
             Some(if self.before.is_some() { format!("put {path} back") } else { format!("remove {path}") })
         } else {
             Some(format!("{path} was changed by another program: take only our entry out of it, or leave it"))
@@ -308,7 +319,7 @@ fn plan(layout: &Layout, cut: &Transcript) -> Result<Recovery, ReleaseError> {
                     backup: backup.as_deref(),
                     client: client.as_deref(),
                 };
-                report.steps.extend(undo.describe()?);
+                report.steps.extend(undo.describe(layout)?);
             }
             Record::Create { path } if std::fs::symlink_metadata(layout.resolve(path)?).is_ok() => {
                 report.steps.push(format!("remove {path}"));
@@ -355,19 +366,30 @@ fn sweep(layout: &Layout, cut: &Transcript) -> Result<(), ReleaseError> {
     folders.insert(layout.backup(&cut.txid));
     let programs = layout.root().join("bin");
     for folder in folders {
-        match transaction::remove_if_there(&folder.join(&name)) {
-            // A folder that is no folder holds nothing of ours.
-            Err(ReleaseError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotADirectory => {}
-            done => done?,
-        }
-        // A launcher that was replacing itself leaves names that it chose.
-        if folder == programs {
-            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-                if entry.file_name().to_string_lossy().starts_with('.') {
-                    transaction::remove_if_there(&entry.path())?;
-                }
+        for name in platform::names_of_replacement(&folder.join(&name)) {
+            match transaction::remove_if_there(&name) {
+                // A folder that is no folder holds nothing of ours.
+                Err(ReleaseError::Io { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotADirectory => {}
+                done => done?,
             }
+        }
+        if folder == programs {
+            sweep_programs(layout)?;
         }
     }
     Ok(())
+}
+
+/// A launcher that replaced itself leaves names that it chose; on Windows it may have been running under them yet
+/// when it was last tried. Whether there were any.
+fn sweep_programs(layout: &Layout) -> Result<bool, ReleaseError> {
+    let mut changed = false;
+    for entry in std::fs::read_dir(layout.root().join("bin")).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            transaction::remove_if_there(&entry.path())?;
+            changed = true;
+        }
+    }
+    Ok(changed)
 }

@@ -401,10 +401,5 @@ pub(super) fn release_ballast(layout: &Layout) -> Result<(), ReleaseError> {
 
 /// Removes a file of ours that may be gone already.
 pub(super) fn remove_if_there(path: &Path) -> Result<(), ReleaseError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(ReleaseError::io("cannot remove", path)(error))
-        }
-        _ => Ok(()),
-    }
+    platform::remove_leftover(path).map_err(ReleaseError::io("cannot remove", path))
 }

@@ -212,8 +212,9 @@ fn undo_actions(layout: &Layout) {
 
 /// The lines of one installation's journal, chained anew for another whose paths differ.
 fn rewritten(lines: &[u8], from: &Layout, to: &Layout) -> Vec<u8> {
-    let text =
-        String::from_utf8_lossy(lines).replace(from.root().to_str().unwrap(), to.root().to_str().unwrap());
+    // As it is written in JSON, where a backslash is two.
+    let root = |layout: &Layout| json!(layout.root()).to_string().trim_matches('"').to_owned();
+    let text = String::from_utf8_lossy(lines).replace(&root(from), &root(to));
     let mut head = "0".repeat(64);
     let mut out = Vec::new();
     for line in text.split_inclusive('\n') {
