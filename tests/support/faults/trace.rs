@@ -204,6 +204,7 @@ fn signal_that_ended(log: &str) -> Option<i32> {
     match end.split("+++ killed by ").nth(1)?.split(' ').next()? {
         "SIGKILL" => Some(9),
         "SIGABRT" => Some(6),
+        "SIGSEGV" => Some(11),
         _ => Some(0),
     }
 }

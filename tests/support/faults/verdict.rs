@@ -15,7 +15,7 @@ use super::tree::{Look, Tree};
 /// What a call is made to fail with.
 const ERRORS: [&str; 8] = ["ENOSPC", "EIO", "EACCES", "EROFS", "EXDEV", "EINTR", "EDQUOT", "EMFILE"];
 
-/// Calls whose failure is the end of a program's memory: it aborts, which is as good as a kill.
+/// Calls whose failure is the end of a program's memory: it aborts or breaks, which is as good as a kill.
 const MEMORY: &[&str] = &["mmap", "munmap", "mremap", "mprotect", "brk", "madvise"];
 
 /// One command in one worker's folder: where it starts, where it may end, and what it calls.
@@ -231,7 +231,7 @@ impl<'a> Proof<'a> {
 
     /// The rule of exit codes: 0 is after, 4 is to be recovered, every other is before.
     fn judge(&self, point: &Point, ended: &Ended, again: bool, counts: &Counts) -> Result<State, String> {
-        let aborted = ended.signal == Some(6) && MEMORY.contains(&point.name.as_str());
+        let aborted = matches!(ended.signal, Some(6 | 11)) && MEMORY.contains(&point.name.as_str());
         let killed = ended.signal == Some(9) && point.fault == Fault::Kill;
         match ended.code {
             Some(0) if self.completes == Some(false) => self.require(State::Before),
@@ -251,8 +251,8 @@ impl<'a> Proof<'a> {
             Some(1 | 2 | 3 | 75) => self.require(State::Before),
             Some(4) => self.recover(again, counts),
             None if killed || aborted => self.recover(again, counts),
-            // The standard library itself panics where a folder cannot be closed.
-            Some(101) if point.name == "close" && point.fault != Fault::Kill => self.recover(again, counts),
+            // Libraries panic where a folder cannot be closed and where the system has no random numbers.
+            Some(101) if ["close", "getrandom"].contains(&point.name.as_str()) => self.recover(again, counts),
             _ => Err("an end that says nothing about the state".into()),
         }
     }
