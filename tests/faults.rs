@@ -185,6 +185,18 @@ mod on_linux {
     }
 }
 
+/// The places at which tests stop the program are no part of what is shipped.
+#[cfg(not(feature = "fault-points"))]
+#[test]
+fn a_program_that_is_built_as_usual_has_no_fault_points() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_agent-bridge")).unwrap();
+    let holds = |text: &str| program.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("AGENT_BRIDGE_ROOT"), "texts cannot be found in the program at all");
+    for text in ["AGENT_BRIDGE_FAULT_POINT", ".agent-bridge-fixture", "before-commit", "finish-step"] {
+        assert!(!holds(text), "{text} is in the program");
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
 #[test]
 fn the_proof_at_every_system_call_needs_strace_on_linux() {

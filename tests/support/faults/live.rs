@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -143,9 +144,17 @@ impl Live {
         Tree::of(&self.aside(name), ROOT, look)
     }
 
-    /// A program in this world.
+    /// A program in this world, where it can be among no other processes than its own: what it looks for among all
+    /// processes is the same then every time, and nothing of it outlives it.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match apart() {
+            true => {
+                let mut command = Command::new(APART[0]);
+                command.args(&APART[1..]).arg(program);
+                command
+            }
+            false => Command::new(program),
+        };
         command
             .env_clear()
             .env("HOME", self.home())
@@ -186,6 +195,18 @@ impl Live {
         assert_eq!(ended.code, Some(0), "{arguments:?}: {ended}");
         ended
     }
+}
+
+/// Runs what follows in a process namespace of its own.
+const APART: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// Whether the system allows that.
+fn apart() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| {
+        let tried = Command::new(APART[0]).args(&APART[1..]).arg("true").stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
+    })
 }
 
 impl Drop for Live {

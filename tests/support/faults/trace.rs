@@ -182,11 +182,29 @@ pub fn inject(
         .arg("--")
         .arg(program)
         .args(live.arguments(arguments));
-    let ended = live.run(command);
+    let mut ended = live.run(command);
     let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+    if let Some(signal) = signal_that_ended(&text) {
+        (ended.code, ended.signal) = (None, Some(signal));
+    }
     let reached = match point.fault {
         Fault::Kill => ended.signal == Some(9),
         Fault::Once(_) | Fault::FromHere(_) => text.contains("(INJECTED)"),
     };
     (ended, reached)
+}
+
+/// The signal that ended the program itself, by the log. (Where strace is the first process of a namespace it
+/// cannot end by that signal as well.)
+fn signal_that_ended(log: &str) -> Option<i32> {
+    // With threads and children each line begins with a number, and the program came first.
+    let number = |line: &str| line.split_once(' ').and_then(|(number, _)| number.parse::<u32>().ok());
+    let main = log.lines().filter_map(number).min();
+    let end = log.lines().filter(|line| number(line) == main).find(|line| line.contains("+++ killed by "))?;
+    match end.split("+++ killed by ").nth(1)?.split(' ').next()? {
+        "SIGKILL" => Some(9),
+        "SIGABRT" => Some(6),
+        "SIGSEGV" => Some(11),
+        _ => Some(0),
+    }
 }

@@ -13,9 +13,20 @@ use std::time::SystemTime;
 use agent_bridge::release::{digest, pointer};
 use serde_json::Value;
 
-/// Keys of records whose values are times, or made of them.
-const TIMES: &[&str] =
-    &["at", "beganAt", "promotedAt", "installedAt", "finishedAt", "startedAt", "downtimeMs", "untilMs"];
+/// Keys of records whose values are times, chance, or made of them.
+const TIMES: &[&str] = &[
+    "prev",
+    "pid",
+    "tokenSha256",
+    "at",
+    "beganAt",
+    "promotedAt",
+    "installedAt",
+    "finishedAt",
+    "startedAt",
+    "downtimeMs",
+    "untilMs",
+];
 
 /// Files that are as good as equal to others: larger ones are told apart by their digest.
 const SHOWN: usize = 64 * 1024;
@@ -40,6 +51,8 @@ pub enum Look {
     Exactly,
     /// Without times, journals and empty locks, for comparing two runs.
     Settled,
+    /// With journals, but without times and what follows from them: two that are equal so are recovered equally.
+    Cut,
 }
 
 /// Digests of large files that were seen, by what changes when they do.
@@ -56,8 +69,8 @@ impl Tree {
             }
             let mut entry = entry(path, found);
             let mut name = name.to_owned();
-            if look == Look::Settled && inside.is_some() {
-                name = without_numbers(&name);
+            if look != Look::Exactly && inside.is_some() {
+                name = if look == Look::Settled { without_numbers(&name) } else { name };
                 entry.content = settled(&name, entry.content);
             }
             entries.insert(name, entry);
@@ -194,6 +207,10 @@ fn settled(name: &str, content: Vec<u8>) -> Vec<u8> {
         }
         return content;
     }
+    if name.ends_with(".jsonl") {
+        let lines = content.split_inclusive(|byte| *byte == b'\n');
+        return lines.flat_map(|line| settled_json(line).unwrap_or_else(|| line.to_vec())).collect();
+    }
     if name.ends_with(".json") {
         return settled_json(&content).unwrap_or(content);
     }
@@ -218,6 +235,14 @@ fn blank(value: &mut Value) {
             }
         }
         Value::Array(values) => values.iter_mut().for_each(blank),
+        // A record in a record: the content of a file that is to be written, a pointer with its checksum first.
+        Value::String(text) if text.contains('{') => {
+            let start = text.find('{').unwrap_or_default();
+            if let Ok(mut inner) = serde_json::from_str::<Value>(&text[start..]) {
+                blank(&mut inner);
+                *text = inner.to_string();
+            }
+        }
         Value::String(text) => *text = without_numbers(text),
         _ => {}
     }
