@@ -136,7 +136,7 @@ impl<R: Read + Seek> Archive<R> {
     ) -> Result<(), Error> {
         let entry = self.entries[index].clone();
         self.reader.seek(SeekFrom::Start(entry.data)).map_err(ArchiveError::io)?;
-        let mut crc = flate2::Crc::new();
+        let mut crc = crc32fast::Hasher::new();
         let mut checked = |piece: &[u8]| {
             crc.update(piece);
             sink(piece)
@@ -151,7 +151,7 @@ impl<R: Read + Seek> Archive<R> {
                 checked(&piece[..count])?;
             }
         }
-        if crc.sum() == entry.crc32 {
+        if crc.finalize() == entry.crc32 {
             Ok(())
         } else {
             let message = format!("{:?} does not have its checksum", entry.name);
