@@ -180,7 +180,7 @@ impl Live {
 
     /// Runs to the end.
     pub fn run(&self, command: Command) -> Ended {
-        run(command, &self.base, Duration::from_secs(60))
+        run(command, &self.base, Duration::from_secs(40))
     }
 
     /// Runs the bridge to the end.

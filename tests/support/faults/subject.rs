@@ -47,11 +47,11 @@ fn bare_installation(live: &Live, versions: &[&str]) -> Vec<String> {
     ids
 }
 
-/// The launcher: the program under test without what only a debugger needs, since every case may read it. On a disk
-/// of its own, where each copy costs, a script that starts it.
+/// The launcher: the program under test without what only a debugger needs. Every case reads it several times, so
+/// unless everything is tried, and on a disk of its own where each copy costs, a script that starts it.
 fn launcher(live: &Live) {
     let launcher = live.layout().launcher();
-    if live.is_small() {
+    if live.is_small() || !super::full() {
         let config = live.layout().config();
         let text = format!("#!/bin/sh\nAGENT_BRIDGE_CONFIG='{}' exec '{BRIDGE}' \"$@\"\n", config.display());
         fs::write(&launcher, text).unwrap();
