@@ -24,9 +24,9 @@ mod on_linux {
 
     use super::faults::live::Live;
     use super::faults::subject::{self, Subject};
-    use super::faults::trace::Point;
+    use super::faults::trace::{Call, Point};
     use super::faults::verdict::{Counts, Proof, try_points};
-    use super::faults::{self, ONLY};
+    use super::faults::{self, ONLY, audit};
 
     /// Whether it can be tried here.
     fn ready() -> bool {
@@ -93,7 +93,7 @@ mod on_linux {
         let lives = workers();
         let proofs: Vec<Proof<'_>> = lives.iter().map(|live| Proof::of_command(live, subject)).collect();
         let cuts = proofs[0].distinct_cuts();
-        let wanted = if faults::full() { cuts.len() } else { 5 };
+        let wanted = if faults::full() { cuts.len() } else { 4 };
         let counts = Counts::default();
         let mut wrong = Vec::new();
         let (mut depths, mut start) = (0, 0);
@@ -107,6 +107,19 @@ mod on_linux {
             wrong.extend(try_points(&recoveries, &points, 0, &counts));
             depths += 1;
             start = recoveries[0].recording.start;
+        }
+        // Once more inside: the recovery of a recovery that was cut off when it had done half of its work.
+        if let Some(cut) = cuts.get(cuts.len() / 2) {
+            let once: Option<Vec<Proof<'_>>> = proofs.iter().map(|proof| proof.recovery_at(cut)).collect();
+            let inner = once.as_ref().map(|once| once[0].distinct_cuts()).unwrap_or_default();
+            let twice: Option<Vec<Proof<'_>>> = once
+                .zip(inner.get(inner.len() / 2))
+                .and_then(|(once, cut)| once.iter().map(|proof| proof.recovery_at(cut)).collect());
+            if let Some(twice) = twice {
+                let points = only(twice[0].kills(), &twice[0].name);
+                wrong.extend(try_points(&twice, &points, 0, &counts));
+                depths += 1;
+            }
         }
         conclude(
             &format!("recover of {} from {depths} of {} states", subject.name, cuts.len()),
@@ -179,9 +192,43 @@ mod on_linux {
         prove_recovery(&subject::CUTOVER);
     }
 
+    /// Read off the calls, whatever the file system would forgive.
     #[test]
-    fn recovery_of_history_mark_can_be_cut_off_and_run_again() {
-        prove_recovery(&subject::MARK);
+    fn everything_is_flushed_before_the_next_record_and_the_end() {
+        if !ready() {
+            return;
+        }
+        let live = Live::new();
+        let all = [
+            subject::MARK,
+            subject::PRUNE,
+            subject::INSTALL,
+            subject::CUTOVER,
+            subject::ROLLBACK,
+            subject::CLIENTS,
+        ];
+        let (mut needed, mut needless) = (0, 0);
+        for subject in all {
+            let proof = Proof::of_command(&live, &subject);
+            let wrong = audit::unflushed(&proof.recording.calls, live.folder().to_str().unwrap());
+            assert!(wrong.is_empty(), "{}:\n{}", subject.name, wrong.join("\n"));
+            // Without any one of its flushes it has to be found.
+            let flushes = |call: &Call| call.name == "fsync" && !call.line.contains("/.ballast");
+            for left_out in (0..proof.recording.calls.len()).filter(|at| flushes(&proof.recording.calls[*at]))
+            {
+                let mut calls = proof.recording.calls.clone();
+                calls.remove(left_out);
+                let found = audit::unflushed(&calls, live.folder().to_str().unwrap());
+                needless += usize::from(found.is_empty());
+                needed += usize::from(!found.is_empty());
+            }
+            let cut = proof.distinct_cuts().pop().expect("something to recover");
+            let recovery = proof.recovery_at(&cut).expect("something to recover");
+            let wrong = audit::unflushed(&recovery.recording.calls, live.folder().to_str().unwrap());
+            assert!(wrong.is_empty(), "recover of {} at {cut}:\n{}", subject.name, wrong.join("\n"));
+        }
+        println!("{needed} flushes without any of which something is missed, {needless} to spare");
+        assert!(needed > 2 * needless, "the audit sees too little");
     }
 }
 

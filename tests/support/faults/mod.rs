@@ -4,6 +4,7 @@
 //! - [`tree`]: a whole folder as a value, with what may differ between two runs blanked;
 //! - [`live`]: the folder that a command changes, put back before each case;
 //! - [`trace`]: a program's system calls, recorded, and one of them made to fail;
+//! - [`audit`]: whether it waited for the disk where it has to;
 //! - [`verdict`]: which state an exit code promises, and whether the disk keeps the promise;
 //! - [`subject`]: the commands that are proven, each with the installation that it starts from;
 //! - [`disk`]: a file system whose every write is logged, and the disks that a power cut can leave of it;
@@ -18,6 +19,8 @@
     reason = "each test file uses a part of the harness, and a harness panics where a test has to stop"
 )]
 
+#[cfg(target_os = "linux")]
+pub mod audit;
 #[cfg(target_os = "linux")]
 pub mod block_log;
 #[cfg(target_os = "linux")]
