@@ -4,12 +4,13 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_DIR_NOT_EMPTY, ERROR_INVALID_FUNCTION, ERROR_INVALID_PARAMETER,
-    ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED, ERROR_SHARING_VIOLATION, ERROR_UNABLE_TO_MOVE_REPLACEMENT,
-    ERROR_UNABLE_TO_MOVE_REPLACEMENT_2, ERROR_UNABLE_TO_REMOVE_REPLACED, ERROR_USER_MAPPED_FILE,
-    WAIT_OBJECT_0,
+    ERROR_ACCESS_DENIED, ERROR_DIR_NOT_EMPTY, ERROR_INVALID_FUNCTION, ERROR_INVALID_HANDLE,
+    ERROR_INVALID_PARAMETER, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED, ERROR_SHARING_VIOLATION,
+    ERROR_UNABLE_TO_MOVE_REPLACEMENT, ERROR_UNABLE_TO_MOVE_REPLACEMENT_2, ERROR_UNABLE_TO_REMOVE_REPLACED,
+    ERROR_USER_MAPPED_FILE, WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, GetDiskFreeSpaceExW, ReplaceFileW,
@@ -335,22 +336,41 @@ pub(super) fn look_again(pid: u32) -> SecondLook {
     }
     // SAFETY: the handle is open, and nobody else owns it.
     let process = unsafe { OwnedHandle::from_raw_handle(handle) };
-    // SAFETY: the handle is open as long as `process` is.
-    if unsafe { WaitForSingleObject(process.as_raw_handle(), 0) } == WAIT_OBJECT_0 {
-        return SecondLook::Gone;
+    let begun = Instant::now();
+    loop {
+        // SAFETY: the handle is open as long as `process` is.
+        if unsafe { WaitForSingleObject(process.as_raw_handle(), 0) } == WAIT_OBJECT_0 {
+            return SecondLook::Gone;
+        }
+        match image_of(&process) {
+            Ok(path) => return SecondLook::Runs(path),
+            // Under Wine this is a process that is being made and has no file yet.
+            Err(error)
+                if is_one_of(&error, &[ERROR_INVALID_HANDLE]) && begun.elapsed() < Duration::from_secs(1) =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => return SecondLook::Unknown,
+        }
     }
+}
+
+fn image_of(process: &OwnedHandle) -> io::Result<PathBuf> {
+    use std::os::windows::ffi::OsStringExt as _;
     // As long as a path can be.
     let mut name = vec![0_u16; 32 * 1024];
     let mut length = u32::try_from(name.len()).unwrap_or(0);
-    // SAFETY: the buffer is writable and `length` is its size in characters.
+    // SAFETY: the handle is open, the buffer is writable and `length` is its size in characters.
     let done =
         unsafe { QueryFullProcessImageNameW(process.as_raw_handle(), 0, name.as_mut_ptr(), &raw mut length) };
-    match name.get(..usize::try_from(length).unwrap_or(0)) {
-        Some(name) if done != 0 && !name.is_empty() => {
-            use std::os::windows::ffi::OsStringExt as _;
-            SecondLook::Runs(std::ffi::OsString::from_wide(name).into())
-        }
-        _ => SecondLook::Unknown,
+    if done == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = name.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+    if name.is_empty() {
+        Err(io::ErrorKind::NotFound.into())
+    } else {
+        Ok(std::ffi::OsString::from_wide(name).into())
     }
 }
 
