@@ -85,10 +85,8 @@ fn hosts_that_reconnect_neither_keep_a_cutover_out_nor_outlive_it() {
                 slowest = slowest.max(begun.elapsed());
                 downtimes.push(done["downtimeMs"].as_u64().unwrap());
                 // The interpreter of a script is what runs; the script's path is among its arguments.
-                let left: Vec<_> = process::processes_with(old)
-                    .into_iter()
-                    .filter(|seen| !seen.command.contains("cutover"))
-                    .collect();
+                let folder = layout.releases().join(old);
+                let left = process::processes_with(&folder.to_string_lossy());
                 assert!(left.is_empty(), "servers of {old} outlived cutover {number}: {left:?}");
             }
         }));
