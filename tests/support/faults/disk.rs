@@ -181,6 +181,8 @@ impl Bench {
     /// Copies an image, without the holes in it and without what is all zeros.
     pub fn copy(&self, from: &str, to: &str) {
         use rustix::fs::SeekFrom;
+        // A file of its own: `mount` uses a loop device that is still there for the same file once more.
+        let _ = fs::remove_file(self.image(to));
         let (from, to) = (File::open(self.image(from)).unwrap(), File::create(self.image(to)).unwrap());
         let length = from.metadata().unwrap().len();
         to.set_len(length).unwrap();
