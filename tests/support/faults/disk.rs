@@ -145,6 +145,23 @@ impl Bench {
         }
     }
 
+    /// Waits until no loop device has an image of this bench. A process that took a copy of all mounts for a namespace
+    /// of its own keeps the file system alive as long as it runs, and until then not everything is written.
+    fn wait_until_released(&self) {
+        let folder = self.folder.to_str().unwrap();
+        let is_held = || {
+            let devices = fs::read_dir("/sys/block").unwrap().flatten();
+            devices
+                .filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok())
+                .any(|file| file.starts_with(folder))
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while is_held() {
+            assert!(Instant::now() < end, "somebody keeps a copy of {folder}'s mount");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Starts to log the writes to an image.
     pub fn log_writes(&self, name: &str) -> Logged<'_> {
         for file in [self.log(), self.image("export")] {
@@ -220,6 +237,7 @@ impl Mounted<'_> {
     pub fn unmount(mut self) {
         self.is_mounted = false;
         succeed(Command::new("umount").arg(self.bench.mount_point()));
+        self.bench.wait_until_released();
     }
 }
 
