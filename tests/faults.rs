@@ -222,8 +222,9 @@ mod on_linux {
                 needless += usize::from(found.is_empty());
                 needed += usize::from(!found.is_empty());
             }
-            let cut = proof.distinct_cuts().pop().expect("something to recover");
-            let recovery = proof.recovery_at(&cut).expect("something to recover");
+            let cuts = proof.distinct_cuts();
+            let found = cuts.iter().rev().find_map(|cut| Some((cut, proof.recovery_at(cut)?)));
+            let (cut, recovery) = found.expect("something to recover");
             let wrong = audit::unflushed(&recovery.recording.calls, live.folder().to_str().unwrap());
             assert!(wrong.is_empty(), "recover of {} at {cut}:\n{}", subject.name, wrong.join("\n"));
         }

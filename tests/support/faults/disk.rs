@@ -145,6 +145,23 @@ impl Bench {
         }
     }
 
+    /// Waits until no loop device has an image of this bench. A process that took a copy of all mounts for a namespace
+    /// of its own keeps the file system alive as long as it runs, and until then not everything is written.
+    fn wait_until_released(&self) {
+        let folder = self.folder.to_str().unwrap();
+        let is_held = || {
+            let devices = fs::read_dir("/sys/block").unwrap().flatten();
+            devices
+                .filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok())
+                .any(|file| file.starts_with(folder))
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while is_held() {
+            assert!(Instant::now() < end, "somebody keeps a copy of {folder}'s mount");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Starts to log the writes to an image.
     pub fn log_writes(&self, name: &str) -> Logged<'_> {
         for file in [self.log(), self.image("export")] {
@@ -181,6 +198,8 @@ impl Bench {
     /// Copies an image, without the holes in it and without what is all zeros.
     pub fn copy(&self, from: &str, to: &str) {
         use rustix::fs::SeekFrom;
+        // A file of its own: `mount` uses a loop device that is still there for the same file once more.
+        let _ = fs::remove_file(self.image(to));
         let (from, to) = (File::open(self.image(from)).unwrap(), File::create(self.image(to)).unwrap());
         let length = from.metadata().unwrap().len();
         to.set_len(length).unwrap();
@@ -218,6 +237,7 @@ impl Mounted<'_> {
     pub fn unmount(mut self) {
         self.is_mounted = false;
         succeed(Command::new("umount").arg(self.bench.mount_point()));
+        self.bench.wait_until_released();
     }
 }
 

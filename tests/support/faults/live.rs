@@ -147,7 +147,8 @@ impl Live {
     /// A program in this world, where it can be among no other processes than its own: what it looks for among all
     /// processes is the same then every time, and nothing of it outlives it.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = match apart() {
+        // Not where a disk is unmounted next: what is left of a namespace would hold it a little longer.
+        let mut command = match !self.is_small && apart() {
             true => {
                 let mut command = Command::new(APART[0]);
                 command.args(&APART[1..]).arg(program);
@@ -239,12 +240,10 @@ fn run(mut command: Command, folder: &Path, deadline: Duration) -> Ended {
             other => break other.unwrap() > 0,
         }
     };
-    if !in_time {
-        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-    }
-    let status = child.wait().unwrap();
-    // What it started must not work on in the next case's folder.
+    // What it started must not work on in the next case's folder. Before it is waited for: after that its number may
+    // be another's.
     let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    let status = child.wait().unwrap();
     let text = |name: &str| String::from_utf8_lossy(&fs::read(folder.join(name)).unwrap()).into_owned();
     Ended {
         code: status.code().filter(|_| in_time),

@@ -55,11 +55,11 @@ pub enum Look {
     Cut,
 }
 
-/// What changes when a file does: device, inode, size, time of change.
-type FileKey = (u64, u64, u64, i64, i64);
+/// What changes when a file does: device, inode, size, and the time of the change.
+type Version = (u64, u64, u64, i64, i64);
 
-/// Digests of large files that were seen, by what changes when they do.
-static SEEN: Mutex<BTreeMap<FileKey, String>> = Mutex::new(BTreeMap::new());
+/// Digests by version.
+static SEEN: Mutex<BTreeMap<Version, String>> = Mutex::new(BTreeMap::new());
 
 impl Tree {
     /// Takes it in. `installation` is the name of the folder in it that is an installation.
