@@ -29,9 +29,12 @@ pub fn replace_durable(path: &Path, bytes: &[u8], how: &Replacement) -> Result<(
     put_in_place(&temporary, path, bytes)
 }
 
-/// Like [`replace_durable`], but only over a content that is `expected` (none: no file is there), and without a
-/// moment in which another program's write could get lost: the old file is looked at after it was swapped out,
-/// and put back if it is not the one. `false`: nothing was changed. `bytes` of none removes the file.
+/// Like [`replace_durable`], but only over a content that is `expected` (none: no file is there). What another
+/// program wrote at the last moment is not lost: the old file is looked at after it was swapped out, and put back
+/// if it is not the one. `false`: nothing was changed. `bytes` of none removes the file.
+///
+/// One thing no system call can exclude: who reads the file in the microseconds between the swap and its undoing
+/// reads our content. It sees a whole file, and its own write again when it looks next.
 ///
 /// Where the file system cannot swap (Windows, some network folders) the look comes right before the change.
 pub fn replace_if(
@@ -92,7 +95,7 @@ pub fn replace_if(
         }
         (Some(_), Some(bytes)) => match os::exchange(&temporary, path) {
             Ok(()) => {
-                let swapped = settle(&temporary, path, bytes, expected).map_err(failed)?;
+                let swapped = settle(&temporary, path, bytes, expected)?;
                 std::fs::remove_file(&temporary).map_err(failed)?;
                 super::sync_dir(&folder).map(|()| swapped)
             }
@@ -109,27 +112,39 @@ pub fn replace_if(
     }
 }
 
-/// After our file and what was there changed places: whether that was the expected one. If not, it goes back,
-/// and so does what anybody wrote in the meantime; in the end what is left over at `temporary` is ours.
+/// After our file and what was there changed places: whether that was the expected one, and still is when the disk
+/// has the change, so that who had it open may finish. If not, it goes back, and so does what anybody wrote in the
+/// meantime: the newest stays. In the end what is left over at `temporary` is nobody's but ours.
 fn settle(
     temporary: &Path,
     path: &Path,
     ours: &[u8],
     expected: &dyn Fn(Option<&[u8]>) -> bool,
-) -> io::Result<bool> {
-    let mut swapped_out = content_of(temporary)?;
-    if expected(swapped_out.as_deref()) {
-        return Ok(true);
-    }
+) -> Result<bool, PlatformError> {
+    /// Who writes on and on into an open file does not hold us for ever.
+    const ROUNDS: usize = 100;
+    let failed = |source: io::Error| write_error(path, source);
+    let folder = folder_of(path)?;
+    let mut swapped_out = content_of(temporary).map_err(failed)?;
     let mut placed = Some(ours.to_vec());
-    loop {
-        os::exchange(temporary, path)?;
-        let next = content_of(temporary)?;
-        if next == placed {
-            return Ok(false);
+    let mut settled = expected(swapped_out.as_deref());
+    let mut swapped = settled;
+    for _ in 0..ROUNDS {
+        if settled {
+            super::sync_dir(&folder)?;
+            let now = content_of(temporary).map_err(failed)?;
+            if now == swapped_out {
+                break;
+            }
+            swapped_out = now;
+            swapped = false;
         }
+        os::exchange(temporary, path).map_err(failed)?;
+        let next = content_of(temporary).map_err(failed)?;
+        settled = next == placed;
         placed = std::mem::replace(&mut swapped_out, next);
     }
+    Ok(swapped)
 }
 
 /// A file that could not be opened. Unlike a replacement it says so if somebody holds the file.
@@ -438,24 +453,31 @@ mod tests {
         assert!(looks.get() >= 2);
     }
 
-    /// A writer that replaces the file, and one that writes in place, without a pause.
+    /// A writer that replaces the file, and one that writes in place, without a pause. Each of its writes is there
+    /// when it looks, at the latest after the moment in which ours is taken back.
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     #[test]
     fn no_write_of_another_program_is_lost() {
-        use std::sync::atomic::{AtomicBool, Ordering};
         for in_place in [false, true] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("file");
             fs::write(&path, "0 end").unwrap();
-            let done = AtomicBool::new(false);
             let (mut ours, mut refused) = (0, 0);
+            let read_back = |number: u32| {
+                let began = std::time::Instant::now();
+                loop {
+                    let text = fs::read_to_string(&path).unwrap();
+                    if let Some(rest) = text.strip_prefix(&format!("{number} ")) {
+                        return rest.to_string();
+                    }
+                    assert!(began.elapsed() < Duration::from_secs(20), "write {number} is gone: {text}");
+                    std::thread::yield_now();
+                }
+            };
             std::thread::scope(|scope| {
-                scope.spawn(|| {
+                let writer = scope.spawn(|| {
                     for number in 0..1_250 {
-                        let text = fs::read_to_string(&path).unwrap();
-                        let rest = text.strip_prefix(&format!("{number} "));
-                        let rest = rest.unwrap_or_else(|| panic!("write {number} is gone: {text}"));
-                        let text = format!("{} {rest}", number + 1);
+                        let text = format!("{} {}", number + 1, read_back(number));
                         if in_place {
                             fs::write(&path, text).unwrap();
                         } else {
@@ -466,9 +488,8 @@ mod tests {
                             std::thread::sleep(std::time::Duration::from_millis(2));
                         }
                     }
-                    done.store(true, Ordering::Relaxed);
                 });
-                while !done.load(Ordering::Relaxed) {
+                while !writer.is_finished() {
                     let before = fs::read(&path).unwrap();
                     let Some(whole) = before.strip_suffix(b" end") else { continue };
                     let after = match whole.strip_suffix(b" ours") {
