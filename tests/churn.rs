@@ -108,6 +108,7 @@ fn hosts_that_reconnect_neither_keep_a_cutover_out_nor_outlive_it() {
     );
     assert!(journal_is_whole(&layout), "every cutover is on record");
     assert!(slowest < Duration::from_secs(40), "{slowest:?}");
+    assert!(downtimes.last() < Some(&2_000), "the gate is closed for {downtimes:?} ms");
 }
 
 fn journal_is_whole(layout: &Layout) -> bool {

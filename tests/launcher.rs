@@ -328,6 +328,27 @@ fn a_command_at_work_that_needs_no_quiet_stops_no_host() {
     assert_eq!(serves(&at), env!("CARGO_PKG_VERSION"));
 }
 
+/// A switch that begins has its journal open, and somebody is at the gate: a start that held the lease while it waits
+/// for the gate would be waited for by the one who has the gate.
+#[test]
+fn a_start_that_waits_for_the_gate_is_in_nobodys_way() {
+    let (at, _) = world_with(&Release::of_bridge("1.0.0"));
+    cut_off(&at, vec![begin(json!({}))]);
+    let layout = at.layout();
+    let passing = platform::try_shared(&layout.gate_lock()).unwrap().expect("the gate is open");
+    std::thread::scope(|scope| {
+        let start = scope.spawn(|| refused(&at, &handshake()));
+        while !start.is_finished() {
+            let lease = platform::wait_exclusive(&layout.lease_lock(), Duration::from_secs(1)).unwrap();
+            assert!(lease.is_some(), "the start holds the lease while it waits for the gate");
+        }
+        let (error, finished) = start.join().unwrap();
+        assert_eq!((error["data"]["code"].as_str(), finished.code), (Some("RELEASE_MAINTENANCE"), Some(75)));
+    });
+    drop(passing);
+    assert_eq!(serves(&at), env!("CARGO_PKG_VERSION"));
+}
+
 #[test]
 fn a_journal_that_cannot_be_believed_is_no_ground_to_start_from() {
     let (at, _) = world_with(&speaker("1.0.0"));

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -28,6 +28,8 @@ use crate::platform::{self, LockFile};
 
 /// How long a start waits at a closed gate before it tells its host to come back.
 const GATE_WAIT: Duration = Duration::from_secs(2);
+/// When a start that met somebody at the gate comes to it again.
+const GATE_AGAIN: Duration = Duration::from_millis(5);
 /// How long a host that is refused may take for its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 /// When a host may try again.
@@ -144,9 +146,18 @@ fn prepare_server(context: &Context, layout: &Layout) -> Result<Start, Error> {
         return Ok(Start { program, file, locks: None, generation: None, config: layout.config() });
     }
     let mut may_fall_back = true;
+    let deadline = Instant::now() + GATE_WAIT;
     loop {
-        let lease = lease::pass_gate(layout, GATE_WAIT)?;
-        finish_what_was_cut_off(context, layout)?;
+        let lease = lease::pass_gate(layout, deadline.saturating_duration_since(Instant::now()))?;
+        if !finish_what_was_cut_off(context, layout)? {
+            // Whoever has the gate may wait for the lease: it is not held while waiting for the gate.
+            drop(lease);
+            if Instant::now() >= deadline {
+                return Err(StartError::Maintenance.into());
+            }
+            std::thread::sleep(GATE_AGAIN);
+            continue;
+        }
         let pointer = pointer::current(layout)?;
         let against = trial::verdict_against(layout, &pointer, context.clock)
             .filter(|_| std::mem::take(&mut may_fall_back));
@@ -173,18 +184,18 @@ fn prepare_server(context: &Context, layout: &Layout) -> Result<Start, Error> {
 }
 
 /// A command that was cut off is finished or undone before anything starts: a crash must not leave hosts without a
-/// server until an operator comes.
-fn finish_what_was_cut_off(context: &Context, layout: &Layout) -> Result<(), Error> {
+/// server until an operator comes. `false`: the gate is not to be had now, since another start does the same or a
+/// switch begins.
+fn finish_what_was_cut_off(context: &Context, layout: &Layout) -> Result<bool, Error> {
     if journal::unfinished(layout)?.is_none() {
-        return Ok(());
+        return Ok(true);
     }
-    // Other starts wait meanwhile. If the gate is not to be had, another start does the same, or a switch waits
-    // for us to go.
-    let _gate = lease::close_gate(layout, GATE_WAIT).map_err(|_| StartError::Maintenance)?;
+    // Other starts wait meanwhile.
+    let Ok(_gate) = lease::close_gate(layout, Duration::ZERO) else { return Ok(false) };
     match recovery::recover(layout, context.clock, false) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         // A command at work that needs no quiet: it would have closed the gate.
-        Err(ReleaseError::Locked { .. }) => Ok(()),
+        Err(ReleaseError::Locked { .. }) => Ok(true),
         Err(error) => Err(StartError::RecoveryFailed { why: error.to_string() }.into()),
     }
 }
