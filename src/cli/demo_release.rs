@@ -171,7 +171,7 @@ fn release(context: &Context, dir: &Path, revision: &str) -> Result<(String, Pat
         runtime: runtime.clone(),
         min_launcher_protocol: metadata::LAUNCHER_PROTOCOL,
         config_schema_version: Range { min: 1, max: 1 },
-        state_schema_version: StateSchema { reads: Range { min: 1, max: 1 }, writes: 1 },
+        state_schema_version: StateSchema::of_this_program(),
         tool_catalogue: ToolCatalogue {
             tools: digests.collect(),
             sha256: digest::of_json(&Value::Array(tools.clone())),

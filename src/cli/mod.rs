@@ -3,6 +3,7 @@
 //! Standard output is the result and nothing else: a table, or with `--json` exactly one document
 //! with `schema` and `kind`. Progress, prompts and warnings go to standard error.
 
+mod audit;
 mod canary;
 mod completions;
 pub mod config;
@@ -83,6 +84,7 @@ enum Command {
     Delegate(delegate::Args),
     Sessions(sessions::Args),
     Turns(turns::Args),
+    Audit(audit::Args),
     Doctor(doctor::Args),
     /// Write, check and explain the config file.
     #[command(subcommand)]
@@ -180,6 +182,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Serve(args) => serve::run(context, load()?, args).map(|exit| exit as u8),
         Command::Delegate(args) => delegate::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Sessions(args) => sessions::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Audit(args) => audit::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),

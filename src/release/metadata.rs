@@ -88,6 +88,14 @@ pub struct StateSchema {
     pub writes: u32,
 }
 
+impl StateSchema {
+    /// What the program that runs now reads and writes: any older state is brought up to date.
+    pub fn of_this_program() -> Self {
+        let newest = u32::try_from(crate::store::schema_version()).unwrap_or(u32::MAX);
+        Self { reads: Range { min: 1, max: newest }, writes: newest }
+    }
+}
+
 /// The tools of a server, by digests that do not depend on the order of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -9,7 +9,7 @@ pub mod bundle;
 pub mod canary;
 pub mod clients;
 pub mod cutover;
-pub mod digest;
+pub use crate::digest;
 mod error;
 pub mod fallback;
 mod fault;

@@ -12,7 +12,7 @@ use super::schema::{self, BUSY_TIMEOUT, MIGRATIONS};
 use crate::context::Clock;
 use crate::platform::private;
 
-const FILE_NAME: &str = "bridge.sqlite3";
+pub(super) const FILE_NAME: &str = "bridge.sqlite3";
 
 /// SQLite's smallest page.
 const MIN_DATABASE: u64 = 512;

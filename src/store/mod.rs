@@ -19,7 +19,7 @@ mod sessions;
 mod tests;
 mod turns;
 
-pub use audit::AuditRow;
+pub use audit::{AuditBreak, AuditEntry, AuditFilter, AuditRow, AuditVerdict};
 pub use begin::{Attempt, Begin};
 pub use blobs::{BlobKind, Blobs, Page, Preview};
 pub use counts::Counts;

@@ -18,7 +18,7 @@ const APPLICATION_ID: i64 = 0x4142_5247;
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Position + 1 is the version that a migration leads to.
-pub(super) static MIGRATIONS: &[&str] = &[VERSION_1];
+pub(super) static MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// Volatile and large columns live apart: SQLite rewrites a whole row on each update, and the
 /// activity line changes often while the prompt may be a megabyte.
@@ -118,6 +118,18 @@ CREATE TABLE audit (
 CREATE VIRTUAL TABLE turn_text USING fts5 (
     prompt, answer, title, tokenize = 'unicode61 remove_diacritics 2'
 );
+";
+
+/// The audit trail becomes a chain. Records of before have no digest; the chain begins after them.
+const VERSION_2: &str = "
+ALTER TABLE audit ADD COLUMN hash TEXT;
+CREATE TABLE audit_head (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    id INTEGER NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+INSERT INTO audit_head (one, id, hash) SELECT 1, coalesce(max(id), 0), '' FROM audit;
+CREATE INDEX audit_by_turn ON audit (turn_id) WHERE turn_id IS NOT NULL;
 ";
 
 /// What a database says about itself.

@@ -195,7 +195,7 @@ impl Release {
             runtime: Self::runtime_path(),
             min_launcher_protocol: LAUNCHER_PROTOCOL,
             config_schema_version: Range { min: 1, max: 1 },
-            state_schema_version: StateSchema { reads: Range { min: 1, max: 1 }, writes: 1 },
+            state_schema_version: StateSchema::of_this_program(),
             tool_catalogue: tool_catalogue(),
             manifest_sha256: files[MANIFEST_FILE].sha256.clone(),
             files,

@@ -201,7 +201,6 @@ impl Contents {
             facts.runtime(),
             FileRecord { sha256: runtime_sha256.to_owned(), bytes: self.binary.bytes, mode: "0755".into() },
         );
-        let state = u32::try_from(crate::store::schema_version()).unwrap_or(u32::MAX);
         let metadata = Metadata {
             schema_version: SCHEMA_VERSION,
             capability: CAPABILITY.into(),
@@ -213,7 +212,7 @@ impl Contents {
             runtime: facts.runtime(),
             min_launcher_protocol: LAUNCHER_PROTOCOL,
             config_schema_version: CONFIG_SCHEMA,
-            state_schema_version: StateSchema { reads: Range { min: 1, max: state }, writes: state },
+            state_schema_version: StateSchema::of_this_program(),
             tool_catalogue: self.catalogue.clone(),
             manifest_sha256: digest::of_bytes(&manifest),
             files,

@@ -156,7 +156,7 @@ fn audit_rows_come_newest_first_and_bounded() {
     for number in 0..5 {
         store.audit("scope-call", Some("s"), None, &json!({ "number": number })).unwrap();
     }
-    let rows = store.audit_rows(2).unwrap().rows;
+    let rows = store.audit_rows(&AuditFilter::default(), 2).unwrap().rows;
     assert_eq!(rows.len(), 2);
     assert_eq!((rows[0].kind.as_str(), &rows[0].detail), ("scope-call", &json!({ "number": 4 })));
     assert_eq!((rows[0].at, rows[0].session.as_deref()), (NOW, Some("s")));

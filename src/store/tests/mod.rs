@@ -1,6 +1,7 @@
 //! The store as its users see it. This file makes turns; the others say what must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod audit;
 mod lists;
 mod opening;
 mod processes;

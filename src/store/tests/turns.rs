@@ -80,7 +80,8 @@ fn a_refused_start_records_nothing() {
     let first = first_turn();
     begin(&store, &first).unwrap();
     store.finish_turn(&first.id, &success(), None).unwrap();
-    let before = (store.counts().unwrap().turns, store.audit_rows(100).unwrap().rows.len());
+    let before =
+        (store.counts().unwrap().turns, store.audit_rows(&AuditFilter::default(), 100).unwrap().rows.len());
 
     let stale = next_turn(&first, 0);
     match begin(&store, &stale).unwrap_err() {
@@ -102,7 +103,8 @@ fn a_refused_start_records_nothing() {
         "SESSION_REVISION_MISMATCH"
     );
 
-    let after = (store.counts().unwrap().turns, store.audit_rows(100).unwrap().rows.len());
+    let after =
+        (store.counts().unwrap().turns, store.audit_rows(&AuditFilter::default(), 100).unwrap().rows.len());
     assert_eq!(before, after);
     assert_eq!(store.counts().unwrap().sessions, 1);
 }
@@ -174,7 +176,8 @@ fn a_cancel_is_seen_by_the_supervisor_and_never_undoes_a_result() {
     }
     assert_eq!(code(store.request_cancel(&id(), "x")), "TURN_NOT_FOUND");
     assert_eq!(code(store.cancel_requested(&id())), "TURN_NOT_FOUND");
-    let kinds: Vec<_> = store.audit_rows(10).unwrap().rows.into_iter().map(|row| row.kind).collect();
+    let kinds: Vec<_> =
+        store.audit_rows(&AuditFilter::default(), 10).unwrap().rows.into_iter().map(|row| row.kind).collect();
     assert_eq!(kinds, ["turn-finished", "cancel-requested", "turn-began"]);
 }
 
