@@ -33,8 +33,9 @@ pub struct Recovery {
 /// Finishes or undoes what was cut off. With `dry_run` only says what it would do.
 pub fn recover(layout: &Layout, clock: Clock, dry_run: bool) -> Result<Recovery, ReleaseError> {
     let nothing = Recovery { outcome: "nothing", ..Recovery::default() };
-    if !layout.journal().is_dir() {
-        return Ok(nothing);
+    if !layout.is_installation() {
+        // One whose making was cut off has nothing to undo: the next install goes on with it.
+        return if layout.is_begun() { Ok(nothing) } else { layout.require_installation().map(|()| nothing) };
     }
     if dry_run {
         return Ok(match journal::unfinished(layout)? {

@@ -29,8 +29,20 @@ pub struct InstallLock {
 }
 
 impl InstallLock {
-    /// Takes it, or says who is at work.
+    /// Takes it in an installation that is there, or says who is at work.
     pub fn take(layout: &Layout) -> Result<Self, ReleaseError> {
+        layout.require_installation()?;
+        Self::take_in(layout)
+    }
+
+    /// The same, and makes what is missing of an installation. Nothing but installing may.
+    pub fn take_to_install(layout: &Layout) -> Result<Self, ReleaseError> {
+        let lock = Self::take_in(layout)?;
+        journal::require_finished(layout)?;
+        Ok(lock)
+    }
+
+    fn take_in(layout: &Layout) -> Result<Self, ReleaseError> {
         layout.create()?;
         let path = layout.install_lock();
         let Some(file) = platform::try_exclusive(&path)? else {

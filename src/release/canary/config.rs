@@ -54,8 +54,10 @@ fn accepted(trial: &mut Trial<'_>, program: &Path, file: &Path) -> Result<(), St
         .into_iter()
         .flatten()
         .map(|problem| {
-            let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
-            format!("{}: {} ({})", text("key"), text("message"), text("code"))
+            let text = |name: &str| problem[name].as_str().filter(|text| !text.is_empty());
+            let key = text("key").map(|key| format!("{key}: ")).unwrap_or_default();
+            let code = text("code").map(|code| format!(" ({code})")).unwrap_or_default();
+            format!("{key}{}{code}", text("message").unwrap_or("it gave no reason"))
         })
         .collect();
     let why = match (problems.is_empty(), done.report.stopped) {
