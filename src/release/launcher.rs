@@ -52,6 +52,7 @@ const OPERATORS: &[&str] = &[
     "readiness",
     "recover",
     "rehearse",
+    "rehearse-switch",
     "rollback",
     "state",
 ];

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Outcome, Record, Transcript};
-use super::transaction::{self, InstallLock, content, facts_of, temporary_name};
+use super::transaction::{self, InstallLock, Interruption, content, facts_of, temporary_name};
 use super::{Layout, ReleaseError, fault, pointer};
 use crate::context::Clock;
 use crate::platform::{self, Replacement};
@@ -80,7 +80,7 @@ fn complete(
     let mut journal = Journal::reopen(cut)?;
     journal.sync(layout)?;
     sweep(layout, cut)?;
-    finish(layout, clock, &mut journal, actions)?;
+    finish(layout, clock, &mut journal, actions, &Interruption::default())?;
     report.changed = true;
     Ok(report)
 }
@@ -136,11 +136,13 @@ pub(super) fn finish(
     clock: Clock,
     journal: &mut Journal,
     actions: &[Action],
+    watched: &Interruption,
 ) -> Result<(), ReleaseError> {
     let _ = transaction::release_ballast(layout);
-    for action in actions {
+    for (number, action) in (1..).zip(actions) {
         fault::point("finish-step");
         apply(layout, journal.txid(), action)?;
+        watched.pass(&format!("step-{number}"));
     }
     fault::point("before-end");
     transaction::release_ballast(layout)?;

@@ -62,12 +62,18 @@ fn accepted(trial: &mut Trial<'_>, program: &Path, file: &Path) -> Result<(), St
         .collect();
     let why = match (problems.is_empty(), done.report.stopped) {
         (false, _) => problems.join("; "),
-        (true, Some(stopped)) => format!("its check did not end: {stopped:?}"),
-        (true, None) => format!(
-            "its check ended with {:?}: {}",
-            done.report.exit_code.or(done.report.signal.map(i64::from)),
-            done.report.stderr_tail
-        ),
+        (true, Some(_)) => "its check did not end in time, or printed too much".to_owned(),
+        (true, None) => {
+            let end = match (done.report.exit_code, done.report.signal) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => "an unknown end".to_owned(),
+            };
+            match done.report.stderr_tail.trim() {
+                "" => format!("its check ended with {end} and without a word"),
+                words => format!("its check ended with {end}: {words}"),
+            }
+        }
     };
     Err(Stop::found(CHECK, format!("the release does not accept it: {why}")))
 }
