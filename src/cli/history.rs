@@ -63,6 +63,7 @@ struct TransactionView {
 
 pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
     let layout = Layout::select(context, args.root.as_deref())?;
+    layout.require_installation()?;
     if let Some(Command::Mark { generation, verdict, because }) = args.command {
         let verdict = match verdict.as_str() {
             "good" => Verdict::Good,

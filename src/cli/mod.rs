@@ -108,6 +108,8 @@ enum Command {
     Man(man::Args),
     #[command(hide = true)]
     LauncherReplace(launcher::Args),
+    #[command(hide = true)]
+    RehearseSwitch(rehearse::SwitchArgs),
     /// Supervise one turn (started by this program).
     #[command(hide = true)]
     RunTurn,
@@ -193,6 +195,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Rollback(args) => cutover::run_rollback(context, args, output).map(|exit| exit as u8),
         Command::Readiness(args) => readiness::run(context, &args, output).map(|exit| exit as u8),
         Command::Rehearse(args) => rehearse::run(context, &args, output).map(|exit| exit as u8),
+        Command::RehearseSwitch(args) => rehearse::run_switch(context, &args).map(|exit| exit as u8),
         Command::Recover(args) => recover::run(context, &args, output).map(|exit| exit as u8),
         Command::InstallRelease(args) => install_release::run(context, &args, output).map(|exit| exit as u8),
         Command::Prune(args) => prune::run(context, &args, output).map(|exit| exit as u8),

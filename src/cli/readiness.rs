@@ -49,6 +49,8 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
     let layout = Layout::select(context, args.root.as_deref())?;
+    // A wrong folder is always quiet.
+    layout.require_installation()?;
     let options = Options { allow_unreadable: args.allow_unreadable, ..Options::default() };
     let report = if args.wait {
         let mut tell = |report: &Report| {

@@ -173,6 +173,7 @@ impl Prepared {
 
 /// Says what a switch would do; changes nothing.
 pub fn plan(context: &Context, layout: &Layout, request: &Request) -> Result<Switched, Error> {
+    layout.require_installation()?;
     let prepared = prepare(context, layout, request)?;
     if prepared.is_current(request) {
         return Ok(already_current(request, &prepared));

@@ -20,6 +20,14 @@ pub enum ReleaseError {
         /// Why not.
         why: String,
     },
+    /// ROOT is no installation.
+    #[error("there is no installation in {root}: {why}", root = .root.display())]
+    NoInstallation {
+        /// The folder.
+        root: PathBuf,
+        /// What is there.
+        why: String,
+    },
     /// A release id that is none.
     #[error("{id:?} is not a release id")]
     InvalidId {
@@ -196,6 +204,9 @@ crate::codes! {
     RELEASE_ROOT_UNUSABLE { exit: Refused, retryable: false,
         cause: "The installation folder cannot be used.",
         remedy: "Name another folder with `--root DIR`." }
+    RELEASE_NO_INSTALLATION { exit: Refused, retryable: false,
+        cause: "The folder is no installation, so there is nothing in it to change or to ask about. Nothing was made.",
+        remedy: "Name the installation with `--root DIR` or AGENT_BRIDGE_ROOT; `agent-bridge install-release BUNDLE` makes one." }
     RELEASE_ID_INVALID { exit: Usage, retryable: false,
         cause: "A release id is `<version>+<first 7 digits of the revision>`, such as 1.2.0+0a1b2c3.",
         remedy: "List the installed releases with `agent-bridge inspect`." }
@@ -269,6 +280,7 @@ impl Coded for ReleaseError {
         match self {
             Self::NoRoot => &RELEASE_NO_ROOT,
             Self::RootUnusable { .. } => &RELEASE_ROOT_UNUSABLE,
+            Self::NoInstallation { .. } => &RELEASE_NO_INSTALLATION,
             Self::InvalidId { .. } => &RELEASE_ID_INVALID,
             Self::NotInstalled { .. } => &RELEASE_NOT_INSTALLED,
             Self::MetadataInvalid { .. } => &RELEASE_METADATA_INVALID,

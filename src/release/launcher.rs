@@ -54,6 +54,7 @@ const OPERATORS: &[&str] = &[
     "readiness",
     "recover",
     "rehearse",
+    "rehearse-switch",
     "rollback",
     "state",
 ];

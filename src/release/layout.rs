@@ -200,6 +200,26 @@ impl Layout {
         self.releases().is_dir() && self.root.join("journal").is_dir()
     }
 
+    /// Refuses a folder that is no installation, and says what it is.
+    pub fn require_installation(&self) -> Result<(), ReleaseError> {
+        if self.is_installation() {
+            return Ok(());
+        }
+        let missing = ["releases", "journal"].into_iter().find(|name| !self.root.join(name).is_dir());
+        let why = match std::fs::symlink_metadata(&self.root).and_then(|_| std::fs::read_dir(&self.root)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "the folder does not exist".into(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => "it is not a folder".into(),
+            Err(error) => error.to_string(),
+            Ok(_) => format!("it has no folder {}", missing.unwrap_or_default()),
+        };
+        Err(ReleaseError::NoInstallation { root: self.root.clone(), why })
+    }
+
+    /// Whether an installation is there, or one whose making was cut off.
+    pub fn is_begun(&self) -> bool {
+        self.is_installation() || self.root.join("locks").is_dir()
+    }
+
     /// ROOT.
     pub fn root(&self) -> &Path {
         &self.root

@@ -339,7 +339,7 @@ impl From<Busy> for Error {
 /// Recovery behind the closed gate: who starts meanwhile waits for it. Servers that run are left alone: they hold
 /// an old pointer's release and need nothing of what is put back.
 pub fn recover(layout: &Layout, clock: Clock, wait: Duration) -> Result<recovery::Recovery, Error> {
-    if !layout.journal().is_dir() {
+    if !layout.is_installation() {
         return Ok(recovery::recover(layout, clock, false)?);
     }
     let _gate = close_gate(layout, wait)?;

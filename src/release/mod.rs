@@ -57,6 +57,7 @@ pub fn codes() -> impl Iterator<Item = &'static CodeDoc> {
         clients::CODES,
         install::CODES,
         probe::CODES,
+        rehearsal::CODES,
         start_error::CODES,
         state::CODES,
     ]

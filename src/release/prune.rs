@@ -9,10 +9,10 @@ use serde_json::json;
 use super::generations::{self, Verdict};
 use super::journal::Action;
 use super::transaction::{self, InstallLock, Interruption, Purpose};
-use super::{Layout, ReleaseError, ReleaseId, lease, pointer};
+use super::{Layout, ReleaseError, ReleaseId, journal, lease, pointer};
 use crate::context::Context;
 use crate::error::Error;
-use crate::platform;
+use crate::platform::{self, LockState};
 
 /// Begin of the names under which pruned releases wait for their removal.
 const PRUNED: &str = ".pruned-";
@@ -63,7 +63,14 @@ pub fn prune(
     options: &Options,
     interruption: &Interruption,
 ) -> Result<Pruned, Error> {
-    let lock = InstallLock::take_for_change(layout)?;
+    layout.require_installation()?;
+    // Without the lock nothing is changed, and a look leaves nothing behind.
+    let lock = if options.dry_run {
+        journal::require_finished(layout)?;
+        None
+    } else {
+        Some(InstallLock::take_for_change(layout)?)
+    };
     let mut report = Pruned::default();
     let installed = installed(layout)?;
     let needed = needed(layout, options, &installed)?;
@@ -72,21 +79,26 @@ pub fn prune(
             report.kept.push(Kept { release_id: id.clone(), why: why.clone() });
             continue;
         }
-        // Who runs from it holds its lease; nobody can take it while this holds it alone.
-        let lease = lease::unused_release(layout, id)?;
-        if lease.is_none() {
+        let unused = match &lock {
+            None => platform::look_at_lock(&layout.release_lease(id))? == LockState::Free,
+            // Who runs from it holds its lease; nobody can take it while this holds it alone.
+            Some(lock) => match lease::unused_release(layout, id)? {
+                None => false,
+                Some(_lease) => {
+                    set_aside(context, layout, lock, interruption, id)?;
+                    report.changed = true;
+                    true
+                }
+            },
+        };
+        if unused {
+            report.removed.push(id.clone());
+        } else {
             report.kept.push(Kept { release_id: id.clone(), why: "something still runs from it".into() });
-            continue;
         }
-        report.removed.push(id.clone());
-        if !options.dry_run {
-            set_aside(context, layout, &lock, interruption, id)?;
-            report.changed = true;
-        }
-        drop(lease);
     }
     report.removed_backups = old_backups(layout)?;
-    if !options.dry_run {
+    if lock.is_some() {
         for name in &report.removed_backups {
             report.changed = true;
             remove(&layout.backup(name), &mut report.warnings);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Outcome, Record, Transcript};
-use super::transaction::{self, InstallLock, content, facts_of, temporary_name};
+use super::transaction::{self, InstallLock, Interruption, content, facts_of, temporary_name};
 use super::{Layout, ReleaseError, fault, pointer};
 use crate::context::Clock;
 use crate::platform::{self, Replacement};
@@ -33,8 +33,9 @@ pub struct Recovery {
 /// Finishes or undoes what was cut off. With `dry_run` only says what it would do.
 pub fn recover(layout: &Layout, clock: Clock, dry_run: bool) -> Result<Recovery, ReleaseError> {
     let nothing = Recovery { outcome: "nothing", ..Recovery::default() };
-    if !layout.journal().is_dir() {
-        return Ok(nothing);
+    if !layout.is_installation() {
+        // One whose making was cut off has nothing to undo: the next install goes on with it.
+        return if layout.is_begun() { Ok(nothing) } else { layout.require_installation().map(|()| nothing) };
     }
     if dry_run {
         return Ok(match journal::unfinished(layout)? {
@@ -79,7 +80,7 @@ fn complete(
     let mut journal = Journal::reopen(cut)?;
     journal.sync(layout)?;
     sweep(layout, cut)?;
-    finish(layout, clock, &mut journal, actions)?;
+    finish(layout, clock, &mut journal, actions, &Interruption::default())?;
     report.changed = true;
     Ok(report)
 }
@@ -135,11 +136,13 @@ pub(super) fn finish(
     clock: Clock,
     journal: &mut Journal,
     actions: &[Action],
+    watched: &Interruption,
 ) -> Result<(), ReleaseError> {
     let _ = transaction::release_ballast(layout);
-    for action in actions {
+    for (number, action) in (1..).zip(actions) {
         fault::point("finish-step");
         apply(layout, journal.txid(), action)?;
+        watched.pass(&format!("step-{number}"));
     }
     fault::point("before-end");
     transaction::release_ballast(layout)?;

@@ -21,6 +21,7 @@ pub struct Options {
 
 /// The switch that a rollback is, and what is worth telling about the choice.
 pub fn request(layout: &Layout, options: &Options) -> Result<(Request, Vec<String>), Error> {
+    layout.require_installation()?;
     let current = pointer::current(layout)?;
     let all = generations::list(layout)?;
     let chosen = match options.to {

@@ -29,8 +29,20 @@ pub struct InstallLock {
 }
 
 impl InstallLock {
-    /// Takes it, or says who is at work.
+    /// Takes it in an installation that is there, or says who is at work.
     pub fn take(layout: &Layout) -> Result<Self, ReleaseError> {
+        layout.require_installation()?;
+        Self::take_in(layout)
+    }
+
+    /// The same, and makes what is missing of an installation. Nothing but installing may.
+    pub fn take_to_install(layout: &Layout) -> Result<Self, ReleaseError> {
+        let lock = Self::take_in(layout)?;
+        journal::require_finished(layout)?;
+        Ok(lock)
+    }
+
+    fn take_in(layout: &Layout) -> Result<Self, ReleaseError> {
         layout.create()?;
         let path = layout.install_lock();
         let Some(file) = platform::try_exclusive(&path)? else {
@@ -51,19 +63,53 @@ impl InstallLock {
     }
 }
 
+/// The place right after the decision is on the disk.
+pub const AFTER_COMMIT: &str = "after-commit";
+
 /// Set by Ctrl-C and SIGTERM; looked at between the steps.
 #[derive(Clone, Debug, Default)]
-pub struct Interruption(Arc<AtomicBool>);
+pub struct Interruption {
+    asked: Arc<AtomicBool>,
+    watcher: Option<Watcher>,
+}
+
+/// Is told of every place that a transaction passes.
+#[derive(Clone)]
+struct Watcher(Arc<dyn Fn(&Interruption, &str) + Send + Sync>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
+}
 
 impl Interruption {
+    /// One that tells which places a transaction passes; what is told may wait there.
+    pub fn watched(watcher: impl Fn(&Self, &str) + Send + Sync + 'static) -> Self {
+        Self::default().and_watched(watcher)
+    }
+
+    /// The same, asked by the same signals as this one.
+    #[must_use]
+    pub fn and_watched(self, watcher: impl Fn(&Self, &str) + Send + Sync + 'static) -> Self {
+        Self { watcher: Some(Watcher(Arc::new(watcher))), ..self }
+    }
+
+    /// Tells that a transaction is at this place.
+    pub(super) fn pass(&self, place: &str) {
+        if let Some(Watcher(watcher)) = &self.watcher {
+            watcher(self, place);
+        }
+    }
+
     /// Asks the transaction to stop at its next step.
     pub fn interrupt(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     /// Whether that was asked.
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// From now on the signals that end a program set this instead.
@@ -191,6 +237,7 @@ impl<'a> Transaction<'a> {
     /// A place between two steps: an interrupt is honoured here, and tests stop here.
     pub fn checkpoint(&self, name: &str) -> Result<(), ReleaseError> {
         super::fault::point(name);
+        self.interruption.pass(name);
         if self.interruption.is_set() { Err(ReleaseError::Interrupted) } else { Ok(()) }
     }
 
@@ -265,6 +312,7 @@ impl<'a> Transaction<'a> {
             backup: before.map(|_| relative),
             client: client.map(str::to_owned),
         })?;
+        self.interruption.pass("replacing");
         self.require_content(path, before)
     }
 
@@ -327,8 +375,9 @@ impl<'a> Transaction<'a> {
                 return Err(ReleaseError::NotFinished { txid, why: error.to_string() }.into());
             }
         }
-        super::fault::point("after-commit");
-        recovery::finish(self.layout, self.clock, &mut self.journal, &actions)
+        super::fault::point(AFTER_COMMIT);
+        self.interruption.pass(AFTER_COMMIT);
+        recovery::finish(self.layout, self.clock, &mut self.journal, &actions, &self.interruption)
             .map_err(|error| ReleaseError::NotFinished { txid, why: error.to_string() }.into())
     }
 }

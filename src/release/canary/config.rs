@@ -54,18 +54,26 @@ fn accepted(trial: &mut Trial<'_>, program: &Path, file: &Path) -> Result<(), St
         .into_iter()
         .flatten()
         .map(|problem| {
-            let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
-            format!("{}: {} ({})", text("key"), text("message"), text("code"))
+            let text = |name: &str| problem[name].as_str().filter(|text| !text.is_empty());
+            let key = text("key").map(|key| format!("{key}: ")).unwrap_or_default();
+            let code = text("code").map(|code| format!(" ({code})")).unwrap_or_default();
+            format!("{key}{}{code}", text("message").unwrap_or("it gave no reason"))
         })
         .collect();
     let why = match (problems.is_empty(), done.report.stopped) {
         (false, _) => problems.join("; "),
-        (true, Some(stopped)) => format!("its check did not end: {stopped:?}"),
-        (true, None) => format!(
-            "its check ended with {:?}: {}",
-            done.report.exit_code.or(done.report.signal.map(i64::from)),
-            done.report.stderr_tail
-        ),
+        (true, Some(_)) => "its check did not end in time, or printed too much".to_owned(),
+        (true, None) => {
+            let end = match (done.report.exit_code, done.report.signal) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => "an unknown end".to_owned(),
+            };
+            match done.report.stderr_tail.trim() {
+                "" => format!("its check ended with {end} and without a word"),
+                words => format!("its check ended with {end}: {words}"),
+            }
+        }
     };
     Err(Stop::found(CHECK, format!("the release does not accept it: {why}")))
 }

@@ -189,7 +189,7 @@ pub fn install<'a>(
         return Ok(report);
     }
 
-    let lock = InstallLock::take_for_change(layout)?;
+    let lock = InstallLock::take_to_install(layout)?;
     report.removed_leftovers = sweep(layout)?;
     report.changed = !report.removed_leftovers.is_empty();
     let Some(replace) =

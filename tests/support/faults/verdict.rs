@@ -268,6 +268,10 @@ impl<'a> Proof<'a> {
         }
         counts.recovered.fetch_add(1, Ordering::Relaxed);
         let recovered = self.live.run_bridge(&["recover"]);
+        if recovered.code == Some(2) && !self.live.layout().is_begun() {
+            // Not even the first folder was made: there is nothing to recover, and it says so.
+            return self.require(State::Before).map_err(|what| format!("nothing was begun: {what}"));
+        }
         if recovered.code != Some(0) {
             return Err(format!("recover failed: {recovered}"));
         }

@@ -1,26 +1,35 @@
 //! The whole life of two releases, played in a throwaway installation before it is played for real: there,
-//! back, there again, and cut off at random moments.
+//! back, there again, and cut off at places all over the switch.
 //!
 //! Nothing of a live installation is touched: it is only read from, and there is no way to name one as the stage.
 
+mod error;
+mod kills;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::json;
 
+pub use self::error::{CODES, RehearsalError};
+pub use self::kills::{Kills, Landed, play};
 use super::canary::{self, Setting};
 use super::cutover::{self, Request};
 use super::install;
 use super::transaction::{self, Interruption};
-use super::{Layout, ReleaseError, ReleaseId, digest, journal, lease, pointer, rollback, verify};
+use super::{Layout, ReleaseError, ReleaseId, digest, lease, pointer, rollback, verify};
 use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
 
 /// Version of the record.
 const SCHEMA_VERSION: u32 = 1;
+/// Says that an installation is the stage of a rehearsal.
+const MARK: &str = ".rehearsal";
+/// Steps beside the kills.
+const STEPS: u32 = 10;
 
 /// What to rehearse.
 #[derive(Debug)]
@@ -31,11 +40,14 @@ pub struct Options {
     pub prior: PathBuf,
     /// A new folder for the record and the stage.
     pub evidence_dir: PathBuf,
-    /// How many switches are cut off at a random moment.
+    /// How many switches are cut off, at least two.
     pub kills: u32,
-    /// Chooses those moments.
+    /// Chooses where.
     pub seed: u64,
 }
+
+/// How far it is: steps done, steps in all, and the one that begins.
+pub type Progress<'a> = dyn FnMut(u32, u32, &str) + 'a;
 
 /// What happened.
 #[derive(Clone, Debug, Serialize)]
@@ -81,24 +93,6 @@ pub struct Step {
     pub duration_ms: u64,
 }
 
-/// What the cut off switches came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Kills {
-    /// Chooses the moments.
-    pub seed: u64,
-    /// Switches that were started to be killed.
-    pub attempted: u32,
-    /// Those that were cut off in the middle.
-    pub cut_off: u32,
-    /// Those of them that recovery undid.
-    pub undone: u32,
-    /// Those of them that recovery completed.
-    pub completed: u32,
-    /// The first after which the installation was neither as before nor as after.
-    pub first_failure: Option<u32>,
-}
-
 /// Plays it and writes the record, pass or fail.
 ///
 /// # Errors
@@ -108,6 +102,7 @@ pub fn rehearse(
     live: &Layout,
     options: &Options,
     interruption: &Interruption,
+    progress: &mut Progress<'_>,
 ) -> Result<Rehearsal, Error> {
     let evidence = &options.evidence_dir;
     let unusable = |why: String| ReleaseError::RootUnusable { path: evidence.clone(), why };
@@ -126,6 +121,8 @@ pub fn rehearse(
         context,
         interruption,
         options,
+        progress,
+        begun: 0,
         layout: Layout::at(evidence.join("stage")),
         evidence: evidence.clone(),
         canaries: 0,
@@ -155,17 +152,20 @@ pub fn rehearse(
     Ok(record)
 }
 
-struct Play<'a> {
+struct Play<'a, 'p> {
     context: &'a Context,
     interruption: &'a Interruption,
     options: &'a Options,
+    progress: &'a mut Progress<'p>,
+    /// Steps that were told.
+    begun: u32,
     layout: Layout,
     evidence: PathBuf,
     canaries: u32,
     record: Rehearsal,
 }
 
-impl Play<'_> {
+impl Play<'_, '_> {
     fn run(&mut self) -> Result<(), Error> {
         let [prior_config, candidate_config] = self.set_the_stage()?;
         let prior = self.install("install the prior release", &self.options.prior.clone())?;
@@ -173,26 +173,36 @@ impl Play<'_> {
         let candidate = self.install("install the candidate", &self.options.candidate.clone())?;
         self.record.candidate = Some(candidate.clone());
         if prior == candidate {
-            return Err(failed(&candidate, "both are the same release"));
+            return Err(failed(format!("both releases are {candidate}")));
         }
         self.switch("cutover to the prior release", &prior, &prior_config)?;
         self.canary()?;
         self.switch("cutover to the candidate", &candidate, &candidate_config)?;
         self.canary()?;
-        let began = Instant::now();
+        let began = self.begin("rollback");
         let (request, _) = rollback::request(&self.layout, &rollback::Options::default())?;
         cutover::switch(self.context, &self.layout, &request, self.interruption)?;
         self.step("rollback", began);
         self.require(&prior, &prior_config)?;
         self.canary()?;
-        self.switch("cutover to the candidate again", &candidate, &candidate_config)?;
+        // Which places a switch has is asked of one that succeeds.
+        let places = Arc::new(Mutex::new(Vec::new()));
+        let passed = Arc::clone(&places);
+        let watched = self.interruption.clone().and_watched(move |_, place| {
+            if let Ok(mut places) = passed.lock() {
+                places.push(place.to_owned());
+            }
+        });
+        self.switch_with("cutover to the candidate again", &candidate, &candidate_config, &watched)?;
         self.canary()?;
-        self.cut_off([(&prior, &prior_config), (&candidate, &candidate_config)])
+        let places = places.lock().map(|places| places.clone()).unwrap_or_default();
+        self.cut_off(&places, [(&prior, &prior_config), (&candidate, &candidate_config)])
     }
 
     /// Folders and two configs that differ, with every agent off.
     fn set_the_stage(&self) -> Result<[Vec<u8>; 2], Error> {
         self.layout.create()?;
+        platform::write_durable(&self.layout.root().join(MARK), b"", 0o600).map_err(ReleaseError::from)?;
         let work = self.evidence.join("work");
         platform::create_private_dir(&work).map_err(ReleaseError::from)?;
         Ok(["prior", "candidate"].map(|note| {
@@ -206,7 +216,7 @@ impl Play<'_> {
     }
 
     fn install(&mut self, name: &str, source: &Path) -> Result<ReleaseId, Error> {
-        let began = Instant::now();
+        let began = self.begin(name);
         let request = install::Request {
             source,
             expect_sha256: None,
@@ -221,15 +231,25 @@ impl Play<'_> {
     }
 
     fn switch(&mut self, name: &str, id: &ReleaseId, config: &[u8]) -> Result<(), Error> {
-        let began = Instant::now();
+        self.switch_with(name, id, config, self.interruption)
+    }
+
+    fn switch_with(
+        &mut self,
+        name: &str,
+        id: &ReleaseId,
+        config: &[u8],
+        interruption: &Interruption,
+    ) -> Result<(), Error> {
+        let began = self.begin(name);
         let request = Request { config: Some(config.to_vec()), ..Request::to(id.clone()) };
-        cutover::switch(self.context, &self.layout, &request, self.interruption)?;
+        cutover::switch(self.context, &self.layout, &request, interruption)?;
         self.step(name, began);
         self.require(id, config)
     }
 
     fn canary(&mut self) -> Result<(), Error> {
-        let began = Instant::now();
+        let began = self.begin("canary pointer");
         self.canaries += 1;
         let folder = self.evidence.join(format!("canary-{}", self.canaries));
         let setting = Setting { evidence_dir: Some(&folder), ..Setting::new(self.context, &self.layout) };
@@ -239,12 +259,17 @@ impl Play<'_> {
             None if record.passed() => Ok(()),
             failure => {
                 let current = pointer::current(&self.layout)?.release_id;
-                Err(failed(
-                    &current,
-                    &failure.map_or_else(|| "a check failed".into(), |failure| failure.message),
-                ))
+                let why = failure.map_or_else(|| "a check failed".into(), |failure| failure.message);
+                Err(failed(format!("the canary of {current} did not pass: {why}")))
             }
         }
+    }
+
+    /// Tells that a step begins.
+    fn begin(&mut self, name: &str) -> Instant {
+        (self.progress)(self.begun, STEPS + self.options.kills, name);
+        self.begun += 1;
+        Instant::now()
     }
 
     fn step(&mut self, name: &str, began: Instant) {
@@ -261,93 +286,59 @@ impl Play<'_> {
         let current = pointer::current(&self.layout)?;
         let there = transaction::content(&self.layout.config())?;
         if current.release_id != *id || there.as_deref() != Some(config) {
-            return Err(failed(id, "it is not current with its config"));
+            return Err(failed(format!("{id} is not current with its config")));
         }
         verify::release(&self.layout, id)?;
         Ok(())
     }
 
-    /// Starts switches as processes of their own, kills each after a time that the seed chooses, and recovers.
-    fn cut_off(&mut self, sides: [(&ReleaseId, &Vec<u8>); 2]) -> Result<(), Error> {
+    /// Cuts switches off at places all over them, and recovers.
+    fn cut_off(&mut self, places: &[String], sides: [(&ReleaseId, &Vec<u8>); 2]) -> Result<(), Error> {
         let began = Instant::now();
-        let longest = self.longest_switch();
-        let mut random = Random(self.options.seed);
-        for attempt in 1..=self.options.kills {
+        self.record.kills.places = places.to_vec();
+        let chosen = kills::choose(places, self.options.kills, self.options.seed);
+        for (attempt, place) in (1..).zip(&chosen) {
             if self.interruption.is_set() {
                 return Err(ReleaseError::Interrupted.into());
             }
-            let current = pointer::current(&self.layout)?;
-            let (from, to) = match current.release_id == *sides[0].0 {
-                true => (sides[0], sides[1]),
-                false => (sides[1], sides[0]),
-            };
-            let staged = self.evidence.join("staged.json");
-            platform::write_durable(&staged, to.1, 0o600).map_err(ReleaseError::from)?;
-            self.record.kills.attempted += 1;
-            let delay =
-                Duration::from_micros(random.below(u64::try_from(longest.as_micros()).unwrap_or(1_000_000)));
-            self.kill_one(to.0, &staged, delay)?;
-            let cut = journal::unfinished(&self.layout)?.is_some();
-            let recovered = lease::recover(&self.layout, self.context.clock, Duration::from_secs(10))?;
-            if cut {
-                self.record.kills.cut_off += 1;
-                match recovered.outcome {
-                    "completed" => self.record.kills.completed += 1,
-                    _ => self.record.kills.undone += 1,
-                }
+            self.begin(&format!("kill at {place}"));
+            let done = self.cut_off_one(place, sides);
+            if self.interruption.is_set() {
+                return Err(ReleaseError::Interrupted.into());
             }
-            let after = pointer::current(&self.layout)?;
-            let side = if after.generation == current.generation { from } else { to };
-            if let Err(error) = self.require(side.0, side.1) {
+            if done.is_err() {
                 self.record.kills.first_failure = Some(attempt);
-                return Err(error);
             }
+            done?;
         }
-        self.step(&format!("{} switches cut off and recovered", self.options.kills), began);
-        Ok(())
+        self.step(&format!("{} switches cut off and recovered", self.record.kills.cut_off), began);
+        Ok(self.record.kills.require_both()?)
     }
 
-    fn kill_one(&self, to: &ReleaseId, staged: &Path, delay: Duration) -> Result<(), Error> {
-        let root = self.layout.root();
-        let mut child = Command::new(&self.context.exe)
-            .args(["cutover", to.as_str(), "--yes", "--stage-config"])
-            .arg(staged)
-            .arg("--root")
-            .arg(root)
-            .env_clear()
-            .envs(&self.context.env)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(ReleaseError::io("cannot start", &self.context.exe))?;
-        std::thread::sleep(delay);
-        let _ = child.kill();
-        let _ = child.wait();
-        Ok(())
-    }
-
-    /// How long a switch takes here, with something added: some of the kills come after the end.
-    fn longest_switch(&self) -> Duration {
-        let switches = self.record.steps.iter().filter(|step| step.name.starts_with("cutover"));
-        let longest = switches.map(|step| step.duration_ms).max().unwrap_or(500);
-        Duration::from_millis(longest + longest / 4 + 50)
+    fn cut_off_one(&mut self, place: &str, sides: [(&ReleaseId, &Vec<u8>); 2]) -> Result<(), Error> {
+        let current = pointer::current(&self.layout)?;
+        let (from, to) = match current.release_id == *sides[0].0 {
+            true => (sides[0], sides[1]),
+            false => (sides[1], sides[0]),
+        };
+        let staged = self.evidence.join("staged.json");
+        platform::write_durable(&staged, to.1, 0o600).map_err(ReleaseError::from)?;
+        self.record.kills.attempted += 1;
+        let landed = kills::kill_at(self.context, &self.layout, to.0, &staged, place)?;
+        let recovered = lease::recover(&self.layout, self.context.clock, Duration::from_secs(10))?;
+        let after = pointer::current(&self.layout)?;
+        let side = if after.generation == current.generation { from } else { to };
+        if let Some((place, after_commit)) = landed {
+            let outcome = recovered.outcome;
+            if (outcome == "completed") != after_commit {
+                return Err(failed(format!("what was killed at {place} was {outcome}")));
+            }
+            self.record.kills.add(Landed { place, after_commit, outcome });
+        }
+        self.require(side.0, side.1)
     }
 }
 
-fn failed(id: &ReleaseId, why: &str) -> Error {
-    ReleaseError::ProbeFailed { id: id.to_string(), why: why.to_owned() }.into()
-}
-
-/// The moments of the kills: the same seed, the same moments (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % limit.max(1)
-    }
+fn failed(why: String) -> Error {
+    RehearsalError::Failed { why }.into()
 }
