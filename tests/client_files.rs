@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it cannot go on")]
 
 use agent_bridge::release::clients::table::Format;
-use agent_bridge::release::clients::{Leaf, Literal, Refusal, State, Wanted, merge, remove, undo};
+use agent_bridge::release::clients::{
+    Hunk, Leaf, Literal, Merged, Refusal, State, Wanted, merge, remove, undo, unified,
+};
 use proptest::prelude::*;
 
 /// Small random numbers from a seed, the same ones every time.
@@ -569,32 +571,15 @@ fn holds(format: Format, file: &File, windows: bool) -> Result<(), String> {
     if again.after != *after || again.state != State::Correct {
         return Err(format!("twice is not once:\n{}", again.after));
     }
+    only_the_places_differ(before, after, &merged.patch)?;
+    shown_as_a_patch(format, before, after, &wanted)?;
     // Nobody touched the file since.
-    match undo(format, before, after, &wanted) {
+    match undo(format, before, after, after, &merged.patch, &wanted) {
         Some(undone) if undone == *before => {}
         other => return Err(format!("undone it is {other:?}\nafter the change it was {after:?}")),
     }
-    // Somebody else did.
-    let theirs = match format {
-        Format::Toml => format!("{}\n[theirs]\nx = 1\n", after.trim_end_matches(['\r', '\n'])),
-        _ => {
-            let close = after.rfind('}').unwrap();
-            let mut text = after.clone();
-            text.replace_range(close..=close, ",\"theirs\":1}");
-            text
-        }
-    };
-    if merge(format, true, &theirs, &wanted).is_ok() {
-        let undone = undo(format, before, &theirs, &wanted).ok_or("their change cannot be kept")?;
-        if !undone.contains("theirs") {
-            return Err("their change is gone".into());
-        }
-        all_there(&undone, &file.foreign)?;
-        let state = merge(format, true, &undone, &wanted).map_err(|refusal| format!("{refusal:?}"))?.state;
-        if state != merged.state {
-            return Err(format!("{state:?} after undoing, {:?} before\n{undone}", merged.state));
-        }
-    }
+    taken_back_after_others_wrote(format, before, &merged, &wanted)?;
+    not_taken_back_after_our_own_was_changed(format, before, &merged, &wanted)?;
     // Without the entry nothing of ours is left.
     let without =
         remove(format, after, &wanted).map_err(|refusal| format!("{refusal:?}"))?.ok_or("not found")?;
@@ -608,6 +593,175 @@ fn holds(format: Format, file: &File, windows: bool) -> Result<(), String> {
     all_there(&without, &outside)?;
     if format == Format::Toml && !file.has_entry && without != *before {
         return Err(format!("added and removed it is {without:?}"));
+    }
+    Ok(())
+}
+
+/// Between the places that the patch names both texts are the same bytes.
+fn only_the_places_differ(before: &str, after: &str, patch: &[Hunk]) -> Result<(), String> {
+    let (mut old, mut new) = (0, 0);
+    for hunk in patch {
+        if before[old..hunk.before.start] != after[new..hunk.after.start] {
+            return Err(format!("bytes before {hunk:?} differ"));
+        }
+        if after[hunk.after.clone()] != hunk.text {
+            return Err(format!("{hunk:?} is not what is there"));
+        }
+        (old, new) = (hunk.before.end, hunk.after.end);
+    }
+    if before[old..] == after[new..] { Ok(()) } else { Err("bytes after the last place differ".into()) }
+}
+
+/// The difference as it is shown is one that can be applied, with the right line numbers; and what is hidden in it
+/// are pieces of its lines only.
+fn shown_as_a_patch(format: Format, before: &str, after: &str, wanted: &Wanted) -> Result<(), String> {
+    let path = std::path::Path::new("file");
+    let clear = unified(format, path, Some(before), Some(after), None);
+    let applied = apply_unified(before, &clear)?;
+    if applied != after {
+        return Err(format!("the difference makes {applied:?} of it:\n{clear}"));
+    }
+    let masked = unified(format, path, Some(before), Some(after), Some(wanted));
+    let skeleton = |diff: &str| -> Vec<String> {
+        let lines = diff.split('\n').map(|line| match line.chars().next() {
+            Some('@') => line[..line.rfind("@@").unwrap_or_default()].to_owned(),
+            Some('\\') => line.to_owned(),
+            first => first.map(String::from).unwrap_or_default(),
+        });
+        lines.collect()
+    };
+    if skeleton(&masked) != skeleton(&clear) {
+        return Err(format!("not the same lines:\n{masked}\n{clear}"));
+    }
+    for secret in
+        ["s3cret", "\"secret\"", "# mine", "# theirs", "/* , } */", "C:\\literal", "[1, {", "0000001"]
+    {
+        if masked.contains(secret) {
+            return Err(format!("{secret} is shown:\n{masked}"));
+        }
+    }
+    Ok(())
+}
+
+/// What `patch` does, without any tolerance.
+fn apply_unified(before: &str, diff: &str) -> Result<String, String> {
+    let old: Vec<&str> = before.split_inclusive('\n').collect();
+    let lines: Vec<&str> = diff.split_inclusive('\n').collect();
+    let mut new: Vec<String> = Vec::new();
+    let mut at = 0;
+    let mut line = 2.min(lines.len());
+    while line < lines.len() {
+        let header = lines[line].strip_prefix("@@ -").ok_or(format!("no header: {:?}", lines[line]))?;
+        let (from, rest) = header.split_once(" +").unwrap();
+        let (to, _) = rest.split_once(" @@").unwrap();
+        let span = |text: &str| -> (usize, usize) {
+            let (start, count) = text.split_once(',').unwrap_or((text, "1"));
+            let (start, count): (usize, usize) = (start.parse().unwrap(), count.parse().unwrap());
+            (if count == 0 { start } else { start - 1 }, count)
+        };
+        let ((from, mut left), (to, mut right)) = (span(from), span(to));
+        new.extend(old[at..from].iter().map(|line| (*line).to_owned()));
+        if new.len() != to {
+            return Err(format!("{} lines before a place that is said to be at {to}", new.len()));
+        }
+        at = from;
+        line += 1;
+        while left > 0 || right > 0 {
+            let unended = lines.get(line + 1).is_some_and(|next| next.starts_with('\\'));
+            let content = if unended { lines[line].strip_suffix('\n').unwrap() } else { lines[line] };
+            let (sign, content) = content.split_at(1);
+            if sign != "+" {
+                if old.get(at) != Some(&content) {
+                    return Err(format!("line {at} is {:?}, not {content:?}", old.get(at)));
+                }
+                at += 1;
+                left -= 1;
+            }
+            if sign != "-" {
+                new.push(content.to_owned());
+                right -= 1;
+            }
+            line += if unended { 2 } else { 1 };
+        }
+    }
+    new.extend(old[at..].iter().map(|line| (*line).to_owned()));
+    Ok(new.concat())
+}
+
+/// Others change the file at its begin, at its end, at both, or write all of it anew: what they wrote stays.
+fn taken_back_after_others_wrote(
+    format: Format,
+    before: &str,
+    merged: &Merged,
+    wanted: &Wanted,
+) -> Result<(), String> {
+    type Change = fn(Format, &str) -> Option<String>;
+    let changes: [(&str, bool, Change); 3] = [
+        ("at its end", true, |format, text| match format {
+            Format::Toml => Some(format!("{text}\n[theirs]\nx = 1\n")),
+            _ => Some(format!("{text}\n\n")),
+        }),
+        ("at both ends", true, |format, text| {
+            let mark = if text.starts_with('\u{feff}') { 3 } else { 0 };
+            match format {
+                Format::Toml => Some(format!("{}theirs = 1\n{}\n#", &text[..mark], &text[mark..])),
+                _ => Some(format!("{}\n {}\n", &text[..mark], &text[mark..])),
+            }
+        }),
+        ("a member of theirs", false, |format, text| match format {
+            Format::Toml => {
+                Some(format!("{text}\n[theirs]\nx = 1\n").replace('\n', "\r\n").replace("\r\r", "\r"))
+            }
+            _ => {
+                let close = text.rfind('}')?;
+                Some(format!("{},\"theirs\":1{}", &text[..close], &text[close..]))
+            }
+        }),
+    ];
+    for (name, exactly, change) in changes {
+        let told = |why: String| format!("{name}: {why}");
+        let Some(theirs) = change(format, &merged.after) else { continue };
+        if !merge(format, true, &theirs, wanted).is_ok_and(|one| one.state == State::Correct) {
+            continue;
+        }
+        let undone = undo(format, before, &merged.after, &theirs, &merged.patch, wanted)
+            .ok_or_else(|| told(format!("cannot be taken back\n{theirs}")))?;
+        // Without a last line end their text and ours share a line.
+        let exactly = exactly && (format != Format::Toml || before.ends_with('\n'));
+        if exactly && Some(&undone) != change(format, before).as_ref() {
+            return Err(told(format!("{undone:?}\nis not what they would have made of the old file")));
+        }
+        if theirs.contains("theirs") != undone.contains("theirs") {
+            return Err(told("their change is gone".into()));
+        }
+        let state = merge(format, true, &undone, wanted).map_err(|why| told(format!("{why:?}")))?.state;
+        if state != merged.state {
+            return Err(told(format!("{state:?} after undoing, {:?} before\n{undone}", merged.state)));
+        }
+    }
+    Ok(())
+}
+
+/// What we wrote was changed by somebody: then it is his.
+fn not_taken_back_after_our_own_was_changed(
+    format: Format,
+    before: &str,
+    merged: &Merged,
+    wanted: &Wanted,
+) -> Result<(), String> {
+    for (written, other) in [("bin/agent-bridge", "bin/another"), ("config.json", "other.json")] {
+        let Some(place) = merged.patch.iter().find_map(|hunk| {
+            let at = hunk.text.find(written)?;
+            Some(hunk.after.start + at)
+        }) else {
+            continue;
+        };
+        let mut theirs = merged.after.clone();
+        theirs.replace_range(place..place + written.len(), other);
+        let undone = undo(format, before, &merged.after, &theirs, &merged.patch, wanted);
+        if undone.is_some() {
+            return Err(format!("{other} was taken back to {undone:?}"));
+        }
     }
     Ok(())
 }
@@ -672,9 +826,60 @@ proptest! {
         for format in [Format::Toml, Format::Json, Format::JsonWithComments] {
             let wanted = wanted(format, windows);
             match merge(format, true, &text, &wanted) {
-                Ok(merged) => prop_assert_eq!(undo(format, &text, &merged.after, &wanted), Some(text.clone())),
+                Ok(merged) => {
+                    let (after, patch) = (&merged.after, &merged.patch);
+                    prop_assert_eq!(undo(format, &text, after, after, patch, &wanted), Some(text.clone()));
+                }
                 Err(Refusal::Broken(_) | Refusal::Unsupported(_) | Refusal::Ambiguous(_)) => {}
             }
         }
     }
+}
+
+/// Files that generated ones stumbled over.
+#[test]
+fn files_that_were_once_refused_or_changed_too_much() {
+    for text in [
+        "mcp_servers.first.command = 'x'\r\nmcp_servers.'Agent_Bridge'.startup_timeout_sec = 5",
+        "a = 1\n\n\n",
+    ] {
+        let has_entry = text.contains("Agent_Bridge");
+        let file = File { text: text.to_owned(), foreign: Vec::new(), has_entry };
+        holds(Format::Toml, &file, false).unwrap();
+    }
+}
+
+/// The same with the program itself, for some files.
+#[test]
+#[cfg(unix)]
+fn patch_makes_the_result_of_what_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut applied = 0;
+    for seed in 0..60 {
+        for (format, file) in [
+            (Format::Toml, toml_files::make(seed, usize::try_from(seed).unwrap() % 3)),
+            (Format::JsonWithComments, json_files::make(seed, true)),
+        ] {
+            let after = merge(format, true, &file.text, &wanted(format, false)).unwrap().after;
+            let path = folder.path().join("file");
+            let diff = unified(format, &path, Some(&file.text), Some(&after), None);
+            std::fs::write(&path, &file.text).unwrap();
+            let difference = folder.path().join("difference");
+            std::fs::write(&difference, &diff).unwrap();
+            let mut patch = std::process::Command::new("patch");
+            patch.args(["--binary", "--silent", "--fuzz=0"]).arg(&path).arg(&difference);
+            match patch.output() {
+                // A machine without the program has the strict reader of the tests above.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+                Err(error) => panic!("{error}"),
+                Ok(_) if diff.is_empty() => continue,
+                Ok(done) => {
+                    assert!(done.status.success(), "{}\n{diff}", String::from_utf8_lossy(&done.stdout))
+                }
+            }
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), after, "{diff}");
+            applied += 1;
+        }
+    }
+    assert!(applied > 60, "{applied}");
 }

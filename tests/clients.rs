@@ -45,11 +45,81 @@ fn a_look_changes_nothing_and_says_what_would_be_done() {
     for client in ["codex", "claude-code", "claude-desktop", "gemini"] {
         let found = one(&document, client);
         assert_eq!((&found["action"], &found["state"]), (&json!("update"), &json!("absent")), "{found:#}");
-        assert!(found["diff"].as_str().unwrap().contains("+command = "), "{found:#}");
+        let diff = found["diff"].as_str().unwrap();
+        assert!(diff.lines().any(|line| line.starts_with('+') && line.contains("command")), "{found:#}");
     }
     world.bridge(["configure-clients"]).expect_code(0);
     assert_as_before(&files);
     assert_eq!(support::release::tree(world.path()), tree, "not even a lock file");
+}
+
+/// The difference is the one of the whole file, with line numbers and with what the change stands in; values of
+/// others are hidden, their keys are not.
+#[test]
+fn the_difference_says_where_the_change_is() {
+    let world = ClientWorld::new();
+    world.put(
+        ".codex/config.toml",
+        "model = \"x\" # mine\n\n[mcp_servers.other]\ncommand = \"other\"\n\n[mcp_servers.agent-bridge]\nenabled = true\na = 1\nb = 2\nc = 3\nd = 4\ncommand = \"/old/agent-bridge\"\nargs = [\"serve\"]\n\n[last]\nx = 1\n",
+    );
+    world.put(".gemini/settings.json", GEMINI);
+    world.put(
+        ".config/Claude/claude_desktop_config.json",
+        "{\"mcpServers\":{\"o\":{\"command\":\"planted-secret\"}}}",
+    );
+    let document = world.configured([]);
+    let shown = |client: &str| {
+        let diff = one(&document, client)["diff"].as_str().unwrap().to_owned();
+        diff.replace(world.home().to_str().unwrap(), "~")
+            .replace(world.layout().root().to_str().unwrap(), "ROOT")
+    };
+    insta::assert_snapshot!(shown("codex"), @r#"
+    --- ~/.codex/config.toml
+    +++ ~/.codex/config.toml
+    @@ -9,8 +9,11 @@ [mcp_servers.agent-bridge]
+     b = (not shown)
+     c = (not shown)
+     d = (not shown)
+    -command = "/old/agent-bridge"
+    +command = "ROOT/bin/agent-bridge"
+     args = ["serve"]
+    +env = { AGENT_BRIDGE_CONFIG = "ROOT/config.json" }
+    +startup_timeout_sec = 30
+    +tool_timeout_sec = 300
+     
+     [last]
+     x = (not shown)
+    "#);
+    insta::assert_snapshot!(shown("gemini"), @r#"
+    --- ~/.gemini/settings.json
+    +++ ~/.gemini/settings.json
+    @@ -1,6 +1,14 @@
+     {
+     	(not shown)
+     	"mcpServers": {
+    -		"other": { "url": (not shown) } (not shown)
+    +		"other": { "url": (not shown) }, (not shown)
+    +		"agent-bridge": {
+    +			"command": "ROOT/bin/agent-bridge",
+    +			"args": ["serve"],
+    +			"env": {
+    +				"AGENT_BRIDGE_CONFIG": "ROOT/config.json"
+    +			},
+    +			"timeout": 300000
+    +		}
+     	}
+     }
+    \ No newline at end of file
+    "#);
+    insta::assert_snapshot!(shown("claude-desktop"), @r#"
+    --- ~/.config/Claude/claude_desktop_config.json
+    +++ ~/.config/Claude/claude_desktop_config.json
+    @@ -1 +1 @@
+    -{"mcpServers":{"o":{"command":(not shown)}}}
+    \ No newline at end of file
+    +{"mcpServers":{"o":{"command":(not shown)},"agent-bridge":{"command":"ROOT/bin/agent-bridge","args":["serve"],"env":{"AGENT_BRIDGE_CONFIG":"ROOT/config.json"}}}}
+    \ No newline at end of file
+    "#);
 }
 
 #[test]
@@ -138,6 +208,84 @@ fn an_entry_that_somebody_made_his_own_is_not_taken_back() {
     assert_eq!(fs::read_to_string(world.gemini()).unwrap(), GEMINI);
 }
 
+/// A client that rewrites its whole file all the time, as Claude Code does, neither stops the undo nor loses anything.
+#[test]
+fn taken_back_after_the_client_wrote_its_whole_file_anew() {
+    let world = ClientWorld::new();
+    world.put(".claude.json", "{\n  \"numStartups\": 1,\n  \"mcpServers\": {\n    \"other\": {\n      \"command\": \"x\"\n    }\n  }\n}");
+    let txid = world.configured(["--apply"])["txid"].as_str().unwrap().to_owned();
+    let mut document: Value = serde_json::from_slice(&fs::read(world.claude()).unwrap()).unwrap();
+    document["numStartups"] = json!(2);
+    document["mcpServers"]["newer"] = json!({"command": "y"});
+    document["projects"] = json!({"/x": {"history": ["a"]}});
+    // In another order, on one line.
+    fs::write(world.claude(), document.to_string()).unwrap();
+    let look = world.configured(["--restore", &txid]);
+    let diff = one(&look, "claude-code")["diff"].as_str().unwrap().to_owned();
+    assert!(diff.starts_with("--- ") && diff.contains("\n-") && !diff.contains("history\":[\"a"), "{diff}");
+    world.configured(["--restore", &txid, "--apply"]);
+    document["mcpServers"].as_object_mut().unwrap().remove("agent-bridge");
+    assert_eq!(fs::read_to_string(world.claude()).unwrap(), document.to_string());
+}
+
+/// A key that was set in our entry, or one that was added to it, is a change of ours: nothing is overwritten.
+#[test]
+fn our_entry_with_a_key_of_somebody_else_is_not_taken_back() {
+    for (was, is) in [
+        ("tool_timeout_sec = 300", "tool_timeout_sec = 600"),
+        ("args = [\"serve\"]", "args = [\"serve\"]\nenabled = false"),
+    ] {
+        let world = ClientWorld::new();
+        world.put(".codex/config.toml", CODEX);
+        let txid = world.configured(["--apply"])["txid"].as_str().unwrap().to_owned();
+        let text = fs::read_to_string(world.codex()).unwrap();
+        assert!(text.contains(was), "{text}");
+        fs::write(world.codex(), text.replace(was, is)).unwrap();
+        let run = world.configure(["--restore", &txid, "--apply"]).expect_code(2);
+        let told = format!("{run}");
+        assert!(told.contains("CLIENT_CONFLICT") && told.contains("--remove"), "{told}");
+        assert_eq!(fs::read_to_string(world.codex()).unwrap(), text.replace(was, is));
+        // The next step that it names.
+        world.configured(["--remove", "--client", "codex", "--apply"]);
+        assert_eq!(fs::read_to_string(world.codex()).unwrap(), CODEX);
+    }
+}
+
+/// The journal and a plan say where in a file we wrote and what; nothing of what was there before.
+#[test]
+fn a_plan_and_the_journal_hold_the_places() {
+    let world = ClientWorld::new();
+    world.put(".codex/config.toml", CODEX);
+    let plan = world.path().join("plan.json");
+    world.configured(["--plan-out", plan.to_str().unwrap()]);
+    let saved: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
+    let hunk = &saved["files"][0]["patch"][0];
+    world.configured(["--apply", plan.to_str().unwrap()]);
+    let after = fs::read_to_string(world.codex()).unwrap();
+    let at = |side: &str, end: &str| usize::try_from(hunk[side][end].as_u64().unwrap()).unwrap();
+    assert_eq!((at("before", "start"), at("before", "end")), (CODEX.len(), CODEX.len()));
+    assert_eq!(after[at("after", "start")..at("after", "end")], *hunk["text"].as_str().unwrap());
+    assert_eq!(format!("{CODEX}{}", hunk["text"].as_str().unwrap()), after);
+    let journal =
+        walk(&world.layout().journal()).into_iter().find(|path| path.extension().is_some()).unwrap();
+    let recorded = fs::read_to_string(journal).unwrap();
+    let record = recorded.lines().find(|line| line.contains("\"patch\"")).expect("a record with places");
+    assert!(record.contains(&hunk.to_string()), "{record}");
+}
+
+/// What was taken out comes back too where others wrote meanwhile.
+#[test]
+fn a_removal_is_taken_back_after_others_wrote() {
+    let world = ClientWorld::new();
+    world.put(".codex/config.toml", CODEX);
+    world.configured(["--apply"]);
+    let registered = fs::read_to_string(world.codex()).unwrap();
+    let txid = world.configured(["--remove", "--apply"])["txid"].as_str().unwrap().to_owned();
+    fs::write(world.codex(), format!("theirs = 1\n{CODEX}")).unwrap();
+    world.configured(["--restore", &txid, "--apply"]);
+    assert_eq!(fs::read_to_string(world.codex()).unwrap(), format!("theirs = 1\n{registered}"));
+}
+
 #[test]
 fn removed_is_what_was_there_before_the_first_change() {
     let world = ClientWorld::new();
@@ -212,7 +360,7 @@ fn a_plan_is_applied_as_it_was_seen_or_not_at_all() {
     assert_eq!(document["status"], "applied");
     assert!(fs::read_to_string(world.codex()).unwrap().starts_with(&changed));
     for bad in
-        ["{}", "x", "{\"schema\":\"agent-bridge/client-plan/2\",\"root\":\"/\",\"options\":{},\"files\":[]}"]
+        ["{}", "x", "{\"schema\":\"agent-bridge/client-plan/9\",\"root\":\"/\",\"options\":{},\"files\":[]}"]
     {
         write(Path::new(plan), bad);
         let run = world.configure(["--apply", plan]).expect_code(2);

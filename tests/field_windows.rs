@@ -169,6 +169,7 @@ fn a_launcher_undoes_the_replacement_of_itself_while_it_runs() {
             after: Some(FileFacts::of(&after)),
             backup: at.layout().relative(&backup),
             client: None,
+            patch: Vec::new(),
         },
     ];
     for record in records {
@@ -204,6 +205,7 @@ fn a_launcher_that_is_missing_after_a_crash_is_put_back() {
         after: Some(FileFacts::of(b"never came to be")),
         backup: at.layout().relative(&backup),
         client: None,
+        patch: Vec::new(),
     };
     for record in [begin, replace] {
         assert!(journal.append("2026-01-01T00:00:00.000Z", record).is_ok());

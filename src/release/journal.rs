@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::clients::Hunk;
 use super::digest;
 use super::{Layout, ReleaseError};
 use crate::platform;
@@ -59,6 +60,9 @@ pub enum Record {
         /// The client whose file it is: its other entries are not ours to put back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         client: Option<String>,
+        /// The places of it that were changed, for a client's file.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        patch: Vec<Hunk>,
     },
     /// The decision. From here on there is only forward.
     Commit {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::clients::Hunk;
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Outcome, Record, Transcript};
 use super::transaction::{self, InstallLock, Interruption, content, facts_of, temporary_name};
 use super::{Layout, ReleaseError, fault, pointer};
@@ -102,13 +103,14 @@ pub(super) fn undo_unfinished(layout: &Layout, clock: Clock) -> Result<Recovery,
     for (_, record) in cut.records.iter().rev() {
         fault::point("undo-step");
         match record {
-            Record::Replace { path, before, after, backup, client } => {
+            Record::Replace { path, before, after, backup, client, patch } => {
                 let undo = Undo {
                     path,
                     before: before.as_ref(),
                     after: after.as_ref(),
                     backup: backup.as_deref(),
                     client: client.as_deref(),
+                    patch,
                 };
                 if !undo.run(layout, &cut.txid)? {
                     report.conflicts.push(path.clone());
@@ -231,6 +233,7 @@ struct Undo<'a> {
     after: Option<&'a FileFacts>,
     backup: Option<&'a str>,
     client: Option<&'a str>,
+    patch: &'a [Hunk],
 }
 
 impl Undo<'_> {
@@ -267,7 +270,7 @@ impl Undo<'_> {
             }
         }
         let (Some(client), Some(current)) = (self.client, content(self.path)?) else { return Ok(false) };
-        match super::clients::without_our_change(layout, client, old.as_deref(), &current) {
+        match super::clients::without_our_change(layout, client, old.as_deref(), self.patch, &current) {
             Some(bytes) if bytes == current => Ok(true),
             Some(bytes) => {
                 let is_current = |there: Option<&[u8]>| there == Some(current.as_slice());
@@ -314,13 +317,14 @@ fn plan(layout: &Layout, cut: &Transcript) -> Result<Recovery, ReleaseError> {
     }
     for (_, record) in cut.records.iter().rev() {
         match record {
-            Record::Replace { path, before, after, backup, client } => {
+            Record::Replace { path, before, after, backup, client, patch } => {
                 let undo = Undo {
                     path,
                     before: before.as_ref(),
                     after: after.as_ref(),
                     backup: backup.as_deref(),
                     client: client.as_deref(),
+                    patch,
                 };
                 report.steps.extend(undo.describe(layout)?);
             }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
+use super::clients::Hunk;
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Record};
 use super::{Layout, ReleaseError, digest, recovery};
 use crate::context::Clock;
@@ -139,6 +140,15 @@ pub struct Purpose<'a> {
     pub facts: Value,
 }
 
+/// The client whose file is replaced, and the places of it that are changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Its id.
+    pub client: &'a str,
+    /// What others write beside these places stays when the change is taken back.
+    pub patch: &'a [Hunk],
+}
+
 /// A transaction that was not decided yet.
 #[derive(Debug)]
 pub struct Transaction<'a> {
@@ -255,19 +265,19 @@ impl<'a> Transaction<'a> {
     }
 
     /// Replaces a file that still has the content `before` (none: that is not there). `after` of none removes it.
-    /// `path` is the file itself, not a link to it. `client` names the client whose file it is.
+    /// `path` is the file itself, not a link to it. `owner` says whose file it is if it is a client's.
     pub fn replace(
         &mut self,
         path: &Path,
         before: Option<&[u8]>,
         after: Option<&[u8]>,
         mode_if_new: u32,
-        client: Option<&str>,
+        owner: Option<&Owner<'_>>,
     ) -> Result<(), ReleaseError> {
         if before == after {
             return Ok(());
         }
-        self.keep(path, before, after, client)?;
+        self.keep(path, before, after, owner)?;
         if !platform::replace_if(path, after, &self.temporary(mode_if_new), &|there| there == before)? {
             return Err(ReleaseError::FileChanged { path: path.to_path_buf() });
         }
@@ -293,7 +303,7 @@ impl<'a> Transaction<'a> {
         path: &Path,
         before: Option<&[u8]>,
         after: Option<&[u8]>,
-        client: Option<&str>,
+        owner: Option<&Owner<'_>>,
     ) -> Result<(), ReleaseError> {
         self.require_content(path, before)?;
         self.files += 1;
@@ -310,7 +320,8 @@ impl<'a> Transaction<'a> {
             before: before.map(FileFacts::of),
             after: after.map(FileFacts::of),
             backup: before.map(|_| relative),
-            client: client.map(str::to_owned),
+            client: owner.map(|owner| owner.client.to_owned()),
+            patch: owner.map(|owner| owner.patch.to_vec()).unwrap_or_default(),
         })?;
         self.interruption.pass("replacing");
         self.require_content(path, before)

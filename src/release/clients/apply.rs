@@ -10,7 +10,7 @@ use super::plan::Plan;
 use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
-use crate::release::transaction::{self, InstallLock, Interruption, Purpose, Transaction};
+use crate::release::transaction::{self, InstallLock, Interruption, Owner, Purpose, Transaction};
 use crate::release::{Layout, ReleaseError, digest};
 
 /// A file that was written.
@@ -43,7 +43,8 @@ pub fn apply_in(transaction: &mut Transaction<'_>, plan: &Plan) -> Result<Vec<Ap
         {
             platform::create_private_dir(folder).map_err(Error::from)?;
         }
-        transaction.replace(target, one.before.as_deref(), one.after.as_deref(), 0o600, Some(one.client))?;
+        let owner = Owner { client: one.client, patch: &one.patch };
+        transaction.replace(target, one.before.as_deref(), one.after.as_deref(), 0o600, Some(&owner))?;
         done.push(Applied {
             client: one.client,
             path: target.clone(),

@@ -4,7 +4,9 @@ use serde_json::{Map, Value};
 
 use super::entry::{Leaf, Literal, Seen, SeenLeaf, Tree, is_our_name};
 use super::json::{Kind, Node, parse};
-use super::splice::{self, Edit, indent_of, line_end};
+use super::merge::Wanted;
+use super::splice::{self, Comments, Edit, indent_of, line_end};
+use super::unified::Veil;
 
 /// What the file means.
 pub(super) fn tree(text: &str, comments: bool) -> Result<Tree, String> {
@@ -14,7 +16,8 @@ pub(super) fn tree(text: &str, comments: bool) -> Result<Tree, String> {
                 Tree::Map(properties.iter().map(|one| (one.key.clone(), of(&one.value, text))).collect())
             }
             Kind::Array(elements) => Tree::List(elements.iter().map(|one| of(one, text)).collect()),
-            Kind::Text(value) if !value.contains('\u{fffd}') => Tree::Leaf(value.clone()),
+            // A text is never the same as a number or a word.
+            Kind::Text(value) if !value.contains('\u{fffd}') => Tree::Leaf(format!("\"{value}")),
             _ => Tree::Leaf(text.get(node.span.clone()).unwrap_or_default().to_owned()),
         }
     }
@@ -101,6 +104,45 @@ fn leaf(text: &str, path: &[&str], node: &Node) -> SeenLeaf {
     }
 }
 
+/// What may be seen of a text.
+pub(super) fn veil(text: &str, comments: bool, wanted: &Wanted) -> Result<Veil, String> {
+    fn walk(text: &str, node: &Node, path: &mut Vec<String>, wanted: &Wanted, veil: &mut Veil) {
+        let value = leaf(text, &[], node).value;
+        if wanted.may_show(path, value.as_ref()) {
+            return;
+        }
+        match &node.kind {
+            Kind::Object(properties) => {
+                if !path.is_empty() {
+                    veil.sections.push((node.span.clone(), path.join(".")));
+                }
+                for one in properties {
+                    path.push(one.key.clone());
+                    if wanted.is_own_entry(path) {
+                        veil.own.push(one.span.clone());
+                    }
+                    walk(text, &one.value, path, wanted, veil);
+                    path.pop();
+                }
+            }
+            Kind::Array(elements) => {
+                for one in elements {
+                    path.push("[]".to_owned());
+                    walk(text, one, path, wanted, veil);
+                    path.pop();
+                }
+            }
+            _ => veil.hidden.push(node.span.clone()),
+        }
+    }
+    let mut veil = Veil::default();
+    walk(text, &parse(text, comments)?, &mut Vec::new(), wanted, &mut veil);
+    if comments {
+        veil.hidden.extend(splice::comments(text, Comments::Slashes));
+    }
+    Ok(veil)
+}
+
 /// The entry as a value.
 fn entry_value(leaves: &[Leaf]) -> Value {
     let mut entry = Map::new();
@@ -138,12 +180,12 @@ pub(super) fn add(
     section: &str,
     name: &str,
     leaves: &[Leaf],
-) -> Result<String, String> {
+) -> Result<Vec<Edit>, String> {
     put(text, comments, &[section, name], &entry_value(leaves))
 }
 
 /// Sets a key of our entry.
-pub(super) fn set(text: &str, comments: bool, path: &[&str], value: &Literal) -> Result<String, String> {
+pub(super) fn set(text: &str, comments: bool, path: &[&str], value: &Literal) -> Result<Vec<Edit>, String> {
     put(text, comments, path, &value.to_json())
 }
 
@@ -154,14 +196,14 @@ pub(super) fn put_raw(text: &str, comments: bool, path: &[&str], raw: &str) -> R
         Some(node) => Ok(splice::apply(text, vec![Edit { at: node.span.clone(), text: raw.to_owned() }])),
         None => {
             let marker = Value::String("\u{1}".into());
-            let with_marker = put(text, comments, path, &marker)?;
+            let with_marker = splice::apply(text, put(text, comments, path, &marker)?);
             Ok(with_marker.replacen(&marker.to_string(), raw, 1))
         }
     }
 }
 
 /// Puts a value at a path: over what is there, or into the deepest object that is there.
-fn put(text: &str, comments: bool, path: &[&str], value: &Value) -> Result<String, String> {
+fn put(text: &str, comments: bool, path: &[&str], value: &Value) -> Result<Vec<Edit>, String> {
     let root = parse(text, comments)?;
     let mut node = &root;
     for (depth, key) in path.iter().enumerate() {
@@ -175,16 +217,13 @@ fn put(text: &str, comments: bool, path: &[&str], value: &Value) -> Result<Strin
         }
         let style = Style::of(text, &root, node, comments);
         let inner = path[depth + 1..].iter().rev().fold(value.clone(), |value, key| nested(key, value));
-        return Ok(splice::apply(
-            text,
-            insert(text, node, comments, &style, |style, indent| {
-                format!("{}{}{}", Value::from(*key), style.colon, style.render(&inner, indent))
-            }),
-        ));
+        return Ok(insert(text, node, comments, &style, |style, indent| {
+            format!("{}{}{}", Value::from(*key), style.colon, style.render(&inner, indent))
+        }));
     }
     let style = Style::of(text, &root, node, comments);
     let rendered = style.render(value, indent_of(text, node.span.start));
-    Ok(splice::apply(text, vec![Edit { at: node.span.clone(), text: rendered }]))
+    Ok(vec![Edit { at: node.span.clone(), text: rendered }])
 }
 
 /// Inserts a member at the end of an object or a list.
@@ -265,7 +304,7 @@ fn list_at<'a>(root: &'a Node, path: &[&str]) -> Result<Option<&'a Node>, String
 }
 
 /// Adds a text to a list.
-pub(super) fn list_add(text: &str, comments: bool, path: &[&str], item: &str) -> Result<String, String> {
+pub(super) fn list_add(text: &str, comments: bool, path: &[&str], item: &str) -> Result<Vec<Edit>, String> {
     let root = parse(text, comments)?;
     let Some(list) = list_at(&root, path)? else {
         return put(text, comments, path, &serde_json::json!([item]));
@@ -274,7 +313,7 @@ pub(super) fn list_add(text: &str, comments: bool, path: &[&str], item: &str) ->
     if list.elements().is_some_and(<[_]>::is_empty) {
         style.on_lines = false;
     }
-    Ok(splice::apply(text, insert(text, list, comments, &style, |_, _| Value::from(item).to_string())))
+    Ok(insert(text, list, comments, &style, |_, _| Value::from(item).to_string()))
 }
 
 /// Takes a text out of a list.

@@ -4,8 +4,10 @@
 use toml_edit::{Document, Item, Table, TableLike, Value};
 
 use super::entry::{Leaf, Literal, Seen, SeenLeaf, Tree, is_our_name};
-use super::splice::{self, Edit, Members, indent_of, line_end, line_start, next_line};
+use super::merge::Wanted;
+use super::splice::{self, Comments, Edit, Members, indent_of, line_end, line_start, next_line};
 use super::toml_places::{body_lines, header_blocks, key_value_line, member_with, members, value_spans};
+use super::unified::Veil;
 
 type Parsed<'a> = Document<&'a str>;
 
@@ -81,7 +83,13 @@ fn leaf(text: &str, path: &[&str], item: &Item) -> SeenLeaf {
         Item::Value(value) => value.span().and_then(|span| text.get(span)).unwrap_or_default().to_owned(),
         _ => String::new(),
     };
-    let value = item.as_value().and_then(|value| match value {
+    let value = item.as_value().and_then(literal);
+    SeenLeaf { path: path.iter().map(|part| (*part).to_owned()).collect(), raw, value }
+}
+
+/// What a value means, if it is something that we would write.
+fn literal(value: &Value) -> Option<Literal> {
+    match value {
         Value::String(string) => Some(Literal::Text(string.value().clone())),
         Value::Integer(number) => u64::try_from(*number.value()).ok().map(Literal::Number),
         Value::Boolean(yes) => yes.value().then_some(Literal::True),
@@ -91,8 +99,56 @@ fn leaf(text: &str, path: &[&str], item: &Item) -> SeenLeaf {
             .collect::<Option<Vec<_>>>()
             .map(Literal::Texts),
         _ => None,
-    });
-    SeenLeaf { path: path.iter().map(|part| (*part).to_owned()).collect(), raw, value }
+    }
+}
+
+/// What may be seen of a text.
+pub(super) fn veil(text: &str, wanted: &Wanted) -> Result<Veil, String> {
+    fn of_value(text: &str, value: &Value, path: &mut Vec<String>, wanted: &Wanted, veil: &mut Veil) {
+        if wanted.may_show(path, literal(value).as_ref()) {
+            return;
+        }
+        match value {
+            Value::InlineTable(table) => of_table(text, table, path, wanted, veil),
+            Value::Array(items) => {
+                path.push("[]".to_owned());
+                items.iter().for_each(|item| of_value(text, item, path, wanted, veil));
+                path.pop();
+            }
+            other => veil.hidden.extend(other.span()),
+        }
+    }
+    fn headed(text: &str, table: &Table, path: &mut Vec<String>, wanted: &Wanted, veil: &mut Veil) {
+        if let Some(header) = table.span().filter(|_| !table.is_dotted() && !table.is_implicit()) {
+            veil.sections.push((header.start..text.len(), text[header].to_owned()));
+        }
+        of_table(text, table, path, wanted, veil);
+    }
+    fn of_table(text: &str, table: &dyn TableLike, path: &mut Vec<String>, wanted: &Wanted, veil: &mut Veil) {
+        for (key, item) in table.iter() {
+            path.push(key.to_owned());
+            match item {
+                Item::None => {}
+                Item::Value(value) => {
+                    if wanted.is_own_entry(path) {
+                        veil.own.extend(value.span());
+                    }
+                    of_value(text, value, path, wanted, veil);
+                }
+                Item::Table(table) => headed(text, table, path, wanted, veil),
+                Item::ArrayOfTables(tables) => {
+                    path.push("[]".to_owned());
+                    tables.iter().for_each(|table| headed(text, table, path, wanted, veil));
+                    path.pop();
+                }
+            }
+            path.pop();
+        }
+    }
+    let mut veil = Veil::default();
+    of_table(text, parse(text)?.as_table(), &mut Vec::new(), wanted, &mut veil);
+    veil.hidden.extend(splice::comments(text, Comments::Hash));
+    Ok(veil)
 }
 
 /// A value as TOML, in the quotes of what was there if that can be.
@@ -168,12 +224,12 @@ pub(super) fn snippet(section: &str, name: &str, leaves: &[Leaf]) -> String {
 }
 
 /// Adds our entry.
-pub(super) fn add(text: &str, section_name: &str, name: &str, leaves: &[Leaf]) -> Result<String, String> {
+pub(super) fn add(text: &str, section_name: &str, name: &str, leaves: &[Leaf]) -> Result<Vec<Edit>, String> {
     let document = parse(text)?;
     if let Some(Item::Value(Value::InlineTable(table))) = document.as_table().get(section_name) {
         let members = members(text, table)?;
         let member = format!("{name} = {}", inline(leaves));
-        return Ok(splice::apply(text, insert_inline(text, &members, &member)));
+        return Ok(insert_inline(text, &members, &member));
     }
     section(&document, section_name)?;
     let eol = line_end(text);
@@ -182,7 +238,7 @@ pub(super) fn add(text: &str, section_name: &str, name: &str, leaves: &[Leaf]) -
         lines.push(String::new());
     }
     lines.extend(snippet(section_name, name, leaves).lines().map(str::to_owned));
-    Ok(splice::apply(text, vec![splice::insert_lines(text, text.len(), &lines, eol)]))
+    Ok(vec![splice::insert_lines(text, text.len(), &lines, eol)])
 }
 
 /// Takes our entry out.
@@ -207,7 +263,7 @@ pub(super) fn take_out(text: &str, section_name: &str, name: &str) -> Result<Str
                 body_lines(text, table, &mut pieces)?;
             }
             header_blocks(text, table, &mut pieces)?;
-            pieces.into_iter().map(|piece| splice::remove_lines(text, piece)).collect()
+            splice::joined(pieces).into_iter().map(|piece| splice::remove_lines(text, piece)).collect()
         }
         _ => return Err("the entry is written in a way that is not understood".into()),
     };
@@ -221,7 +277,7 @@ pub(super) fn set(
     name: &str,
     path: &[&str],
     value: &Literal,
-) -> Result<String, String> {
+) -> Result<Vec<Edit>, String> {
     let document = parse(text)?;
     let entry = entry(&document, section_name, name)?;
     let there = |item: &Item, key: &str| item.get(key).filter(|item| !item.is_none()).cloned();
@@ -237,7 +293,7 @@ pub(super) fn set(
     if let Some(item) = there(&holder, key) {
         let old = item.as_value().and_then(Value::span).ok_or(format!("`{key}` is a table"))?;
         let text_of_value = render(value, text.get(old.clone()));
-        return Ok(splice::apply(text, vec![Edit { at: old, text: text_of_value }]));
+        return Ok(vec![Edit { at: old, text: text_of_value }]);
     }
     insert(text, &holder, key, &rendered)
 }
@@ -256,7 +312,7 @@ pub(super) fn put_raw(
     for key in path {
         match item.get(*key) {
             Some(inner) => item = inner,
-            None => return insert(text, item, key, raw),
+            None => return Ok(splice::apply(text, insert(text, item, key, raw)?)),
         }
     }
     let old = item.as_value().and_then(Value::span).ok_or("it is a table")?;
@@ -295,15 +351,14 @@ fn entry<'a>(document: &'a Parsed<'_>, section: &str, name: &str) -> Result<&'a 
 }
 
 /// Inserts `key = value` into a table that does not have the key, in the way the table is written.
-fn insert(text: &str, holder: &Item, key: &str, value: &str) -> Result<String, String> {
+fn insert(text: &str, holder: &Item, key: &str, value: &str) -> Result<Vec<Edit>, String> {
     let table = match holder {
         Item::Value(Value::InlineTable(table)) => {
             if table.is_dotted() {
                 return Err("the entry is written in pieces".into());
             }
             let members = members(text, table)?;
-            let edits = insert_inline(text, &members, &format!("{key} = {value}"));
-            return Ok(splice::apply(text, edits));
+            return Ok(insert_inline(text, &members, &format!("{key} = {value}")));
         }
         Item::Table(table) => table,
         _ => return Err("it is not a table".into()),
@@ -329,7 +384,7 @@ fn insert(text: &str, holder: &Item, key: &str, value: &str) -> Result<String, S
         }
     };
     let line = format!("{start}{key}{}{value}", equals(text, table));
-    Ok(splice::apply(text, vec![splice::insert_lines(text, at, &[line], line_end(text))]))
+    Ok(vec![splice::insert_lines(text, at, &[line], line_end(text))])
 }
 
 /// How this table writes its equals signs.

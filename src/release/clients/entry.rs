@@ -126,6 +126,29 @@ pub(super) enum Tree {
 }
 
 impl Tree {
+    /// What is at a path.
+    pub(super) fn at<K: AsRef<str>>(&self, path: &[K]) -> Option<&Self> {
+        path.iter().try_fold(self, |tree, key| match tree {
+            Self::Map(entries) => {
+                entries.iter().rev().find(|(name, _)| name == key.as_ref()).map(|(_, value)| value)
+            }
+            _ => None,
+        })
+    }
+
+    /// In an order that does not depend on how it was written.
+    pub(super) fn sorted(self) -> Self {
+        match self {
+            Self::Map(entries) => {
+                let mut entries: Vec<_> =
+                    entries.into_iter().map(|(name, value)| (name, value.sorted())).collect();
+                entries.sort_by(|one, other| one.0.cmp(&other.0));
+                Self::Map(entries)
+            }
+            other => other,
+        }
+    }
+
     /// Without our entry, and without what had to be made to hold it. Also without an item of a list.
     pub(super) fn without(mut self, path: &[&str], ours: &dyn Fn(&str) -> bool) -> Self {
         prune(&mut self, path, ours);
@@ -148,7 +171,9 @@ fn prune(tree: &mut Tree, path: &[&str], ours: &dyn Fn(&str) -> bool) {
             });
         }
         (Tree::Map(entries), []) => entries.retain(|(name, _)| !ours(name)),
-        (Tree::List(items), []) => items.retain(|item| !matches!(item, Tree::Leaf(text) if ours(text))),
+        (Tree::List(items), []) => {
+            items.retain(|item| !matches!(item, Tree::Leaf(text) if text.strip_prefix('"').is_some_and(ours)))
+        }
         _ => {}
     }
 }

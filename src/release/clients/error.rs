@@ -127,7 +127,7 @@ crate::codes! {
         remedy: "List the transactions with `agent-bridge history`." }
     CLIENT_CONFLICT { exit: Refused, retryable: false,
         cause: "A client's file was changed after us, our own entry included. A later edit is never overwritten.",
-        remedy: "Look at the entry and take it out by hand, or run `agent-bridge configure-clients --remove`." }
+        remedy: "Look at the entry. `agent-bridge configure-clients --remove --client ID` takes it out whatever it says; `agent-bridge configure-clients --client ID` shows what would be written over it." }
     CLIENTS_NO_LAUNCHER { exit: Refused, retryable: false,
         cause: "The installation has no launcher yet, so an entry would lead to a program that is not there.",
         remedy: "Install a release with `agent-bridge install-release BUNDLE`, or name the installation with `--root DIR`." }

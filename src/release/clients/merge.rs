@@ -1,7 +1,9 @@
 //! Putting our entry into a text and taking it out again, whatever the format: planned as steps that each change
 //! one place, then checked as a whole.
 
-use super::entry::{Leaf, Literal, Seen, SeenLeaf, Tree, is_our_name, same_path};
+use super::entry::{Leaf, Literal, Seen, SeenLeaf, Tree, is_our_name};
+use super::patch::{self, Changes, Hunk};
+use super::splice::{self, Edit};
 use super::table::Format;
 use super::{edit_json, edit_toml};
 
@@ -25,6 +27,44 @@ pub enum Wanted {
         /// The text.
         text: String,
     },
+}
+
+impl Wanted {
+    /// Whether a value at this path of the file may be shown to anybody.
+    pub(super) fn may_show(&self, path: &[String], value: Option<&Literal>) -> bool {
+        let Some(value) = value else { return false };
+        match self {
+            Self::Item { path: list, text } => {
+                path.split_last().is_some_and(|(_, outer)| outer == *list)
+                    && matches!(value, Literal::Text(item) if item == text)
+            }
+            Self::Server { section, leaves } => match path {
+                [first, name, inner @ ..] if first == section && is_our_name(name) => {
+                    leaves.iter().any(|leaf| leaf.path == inner && may_show(leaf, value))
+                }
+                _ => false,
+            },
+        }
+    }
+
+    /// Whether our entry is at this path.
+    pub(super) fn is_own_entry(&self, path: &[String]) -> bool {
+        match (self, path) {
+            (Self::Server { section, .. }, [first, name]) => first == section && is_our_name(name),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a value of one of our keys may be shown.
+fn may_show(leaf: &Leaf, value: &Literal) -> bool {
+    match value {
+        value if *value == leaf.value => true,
+        // Arguments may hold anything, a token as well; a plain path and a number do not.
+        Literal::Text(text) => !text.contains(['=', '@', '?', ' ']),
+        Literal::Number(_) | Literal::True => true,
+        Literal::Texts(args) => args.iter().all(|arg| arg == "serve"),
+    }
 }
 
 /// What was found of ours.
@@ -61,8 +101,8 @@ pub struct Merged {
     pub name: String,
     /// The new text; the old one if nothing is to be done.
     pub after: String,
-    /// Lines about our entry before and after, foreign values masked.
-    pub shown: (Vec<String>, Vec<String>),
+    /// The places that were changed; everything between them is the same bytes.
+    pub patch: Vec<Hunk>,
     /// Whether a byte order mark was taken off.
     pub mark_removed: bool,
 }
@@ -73,16 +113,26 @@ pub fn merge(format: Format, keeps_mark: bool, text: &str, wanted: &Wanted) -> R
         Some(body) => (BYTE_ORDER_MARK, body),
         None => ("", text),
     };
-    let mut merged = merge_body(format, body, wanted)?;
+    let (mut merged, changes) = merge_body(format, body, wanted)?;
     merged.mark_removed = !mark.is_empty() && !keeps_mark;
     if !merged.mark_removed {
         merged.after.insert_str(0, mark);
     }
+    merged.patch = changes.hunks(mark.len(), !merged.mark_removed);
+    if patch::applied(text, &merged.patch).as_ref() != Some(&merged.after) {
+        return Err(Refusal::Unsupported("the change cannot be told place by place".into()));
+    }
     Ok(merged)
 }
 
-fn merge_body(format: Format, text: &str, wanted: &Wanted) -> Result<Merged, Refusal> {
+fn merge_body(format: Format, text: &str, wanted: &Wanted) -> Result<(Merged, Changes), Refusal> {
     tree(format, text).map_err(Refusal::Broken)?;
+    let mut changes = Changes::none(text.len());
+    let mut change = |text: &str, edits: Result<Vec<Edit>, String>| {
+        let edits = edits.map_err(Refusal::Unsupported)?;
+        changes.make(&edits);
+        Ok(splice::apply(text, edits))
+    };
     let (state, name, after) = match wanted {
         Wanted::Item { path, text: item } => {
             let comments = format == Format::JsonWithComments;
@@ -90,14 +140,13 @@ fn merge_body(format: Format, text: &str, wanted: &Wanted) -> Result<Merged, Ref
             let after = if there {
                 text.to_owned()
             } else {
-                edit_json::list_add(text, comments, path, item).map_err(Refusal::Unsupported)?
+                change(text, edit_json::list_add(text, comments, path, item))?
             };
             (if there { State::Correct } else { State::Absent }, item.clone(), after)
         }
         Wanted::Server { section, leaves } => match one_entry(format, text, section)? {
             None => {
-                let after =
-                    add(format, text, section, super::table::NAME, leaves).map_err(Refusal::Unsupported)?;
+                let after = change(text, add(format, text, section, super::table::NAME, leaves))?;
                 (State::Absent, super::table::NAME.to_owned(), after)
             }
             Some(seen) => {
@@ -112,16 +161,15 @@ fn merge_body(format: Format, text: &str, wanted: &Wanted) -> Result<Merged, Ref
                 }
                 let mut after = text.to_owned();
                 for leaf in missing(&seen, leaves) {
-                    after = set(format, &after, section, &seen.name, leaf.path, &leaf.value)
-                        .map_err(Refusal::Unsupported)?;
+                    let edits = set(format, &after, section, &seen.name, leaf.path, &leaf.value);
+                    after = change(&after, edits)?;
                 }
                 (state_of(&seen, leaves), seen.name, after)
             }
         },
     };
     check(format, text, &after, wanted)?;
-    let shown = (shown(format, text, wanted), shown(format, &after, wanted));
-    Ok(Merged { state, name, after, shown, mark_removed: false })
+    Ok((Merged { state, name, after, patch: Vec::new(), mark_removed: false }, changes))
 }
 
 fn missing<'a>(seen: &'a Seen, leaves: &'a [Leaf]) -> impl Iterator<Item = &'a Leaf> {
@@ -175,7 +223,7 @@ fn tree(format: Format, text: &str) -> Result<Tree, String> {
     }
 }
 
-fn add(format: Format, text: &str, section: &str, name: &str, leaves: &[Leaf]) -> Result<String, String> {
+fn add(format: Format, text: &str, section: &str, name: &str, leaves: &[Leaf]) -> Result<Vec<Edit>, String> {
     match format {
         Format::Toml => edit_toml::add(text, section, name, leaves),
         json => edit_json::add(text, json == Format::JsonWithComments, section, name, leaves),
@@ -189,7 +237,7 @@ fn set(
     name: &str,
     path: &[&str],
     value: &Literal,
-) -> Result<String, String> {
+) -> Result<Vec<Edit>, String> {
     match format {
         Format::Toml => edit_toml::set(text, section, name, path, value),
         json => {
@@ -318,20 +366,88 @@ fn only_ours_differs(format: Format, before: Tree, after: &str, wanted: &Wanted)
     }
 }
 
-/// Makes our entry what it was in `before` and leaves the rest of `current`, which another program changed after
-/// us. `wanted` is what we wrote. None if our own entry was changed too, or if it cannot be done.
-pub fn undo(format: Format, before: &str, current: &str, wanted: &Wanted) -> Option<String> {
-    let (mark, body) = match current.strip_prefix(BYTE_ORDER_MARK) {
-        Some(body) => (BYTE_ORDER_MARK, body),
-        None => ("", current),
-    };
-    let before = before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before);
-    let restored = undo_body(format, before, body, wanted)?;
-    only_ours_differs(format, tree(format, body).ok()?, &restored, wanted)
-        .then(|| format!("{mark}{restored}"))
+/// Makes our entry what it was in `before` and leaves the rest of `current`, which another program changed after us.
+/// `after` is what we wrote, `hunks` where. None if what we wrote was changed too, or if it cannot be done.
+pub fn undo(
+    format: Format,
+    before: &str,
+    after: &str,
+    current: &str,
+    hunks: &[Hunk],
+    wanted: &Wanted,
+) -> Option<String> {
+    let body = |text: &str| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).to_owned();
+    let was = Sides { format, before: body(before), after: body(after), current: body(current) };
+    if was.ours_was_changed(wanted)? {
+        return None;
+    }
+    // To the byte, where each place still is what it was.
+    if let Some(text) = patch::reverted(before, after, current, hunks)
+        && was.is_undone(&body(&text), wanted)
+    {
+        return Some(text);
+    }
+    let mark = if current.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK } else { "" };
+    let restored = undo_body(format, &was.before, &was.after, &was.current, wanted)?;
+    was.is_undone(&restored, wanted).then(|| format!("{mark}{restored}"))
 }
 
-fn undo_body(format: Format, before: &str, current: &str, wanted: &Wanted) -> Option<String> {
+/// Three contents of one file: before us, as we left it, and now.
+struct Sides {
+    format: Format,
+    before: String,
+    after: String,
+    current: String,
+}
+
+impl Sides {
+    /// Whether somebody changed what we had written. None if that cannot be told.
+    fn ours_was_changed(&self, wanted: &Wanted) -> Option<bool> {
+        let Wanted::Server { section, .. } = wanted else { return Some(false) };
+        let entry = |text: &str| one_entry(self.format, text, section).ok();
+        let (old, ours, now) = (entry(&self.before)?, entry(&self.after)?, entry(&self.current)?);
+        let Some(ours) = ours else { return Some(now.is_some()) };
+        // Somebody took it out. If it was not there before, that is what we want.
+        let Some(now) = now else { return Some(old.is_some()) };
+        let meaning = |text: &str, name: &str, path: &[String]| {
+            Some(tree(self.format, text).ok()?.at(&[section, name])?.at(path)?.clone().sorted())
+        };
+        let same = |path: &[String]| {
+            meaning(&self.after, &ours.name, path) == meaning(&self.current, &now.name, path)
+        };
+        let Some(old) = old else { return Some(!same(&[])) };
+        let written = ours.leaves.iter().filter(|leaf| {
+            old.leaves.iter().find(|one| one.path == leaf.path).map(|one| &one.raw) != Some(&leaf.raw)
+        });
+        let put_back = |path: &[String]| {
+            meaning(&self.before, &old.name, path) == meaning(&self.current, &now.name, path)
+        };
+        Some(written.into_iter().any(|leaf| !same(&leaf.path) && !put_back(&leaf.path)))
+    }
+
+    /// Whether a text is the current one with our entry as it was before.
+    fn is_undone(&self, text: &str, wanted: &Wanted) -> bool {
+        let Ok(current) = tree(self.format, &self.current) else { return false };
+        if !only_ours_differs(self.format, current, text, wanted) {
+            return false;
+        }
+        let section = match wanted {
+            Wanted::Server { section, .. } => section,
+            Wanted::Item { path, text: item } => {
+                let comments = self.format == Format::JsonWithComments;
+                let has = |text: &str| edit_json::list_has(text, comments, path, item).ok();
+                return has(&self.before) == has(text);
+            }
+        };
+        let entry = |text: &str| one_entry(self.format, text, section).ok();
+        match (entry(&self.before), entry(text)) {
+            (Some(old), Some(new)) => old.is_some() == new.is_some(),
+            _ => false,
+        }
+    }
+}
+
+fn undo_body(format: Format, before: &str, after: &str, current: &str, wanted: &Wanted) -> Option<String> {
     let comments = format == Format::JsonWithComments;
     let (section, leaves) = match wanted {
         Wanted::Server { section, leaves } => (*section, leaves),
@@ -343,37 +459,20 @@ fn undo_body(format: Format, before: &str, current: &str, wanted: &Wanted) -> Op
         }
     };
     let old = one_entry(format, before, section).ok()?;
-    let Some(now) = one_entry(format, current, section).ok()? else {
-        // Somebody took it out. If it was not there before, that is what we want.
-        return old.is_none().then(|| current.to_owned());
-    };
-    let changed_since = |leaf: &Leaf, there: Option<&SeenLeaf>| match there.and_then(|one| one.value.as_ref())
-    {
-        Some(Literal::Text(text)) if matches!(leaf.value, Literal::Text(_)) => {
-            !matches!(&leaf.value, Literal::Text(ours) if same_path(ours, text))
-        }
-        Some(value) => *value != leaf.value,
-        None => true,
-    };
+    let Some(now) = one_entry(format, current, section).ok()? else { return Some(current.to_owned()) };
     let Some(old) = old else {
-        // A command that is not ours is somebody's own entry by now.
-        let command = leaves.iter().find(|leaf| leaf.path == ["command"])?;
-        if changed_since(command, now.leaf(command.path)) {
-            return None;
-        }
         return match format {
             Format::Toml => edit_toml::take_out(current, section, &now.name).ok(),
             _ => edit_json::take_out(current, comments, &[section, &now.name], Some(before)).ok(),
         };
     };
+    let ours = one_entry(format, after, section).ok()??;
     let mut text = current.to_owned();
     for leaf in leaves.iter().rev() {
-        let (was, is) = (old.leaf(leaf.path), now.leaf(leaf.path));
-        if was.map(|one| &one.raw) == is.map(|one| &one.raw) {
-            continue;
-        }
-        // What somebody set after us stays.
-        if is.is_some() && changed_since(leaf, is) {
+        let (was, put) = (old.leaf(leaf.path), ours.leaf(leaf.path));
+        // Not written by us, or put back by somebody.
+        let raw = |leaf: Option<&SeenLeaf>| leaf.map(|one| one.raw.clone());
+        if raw(was) == raw(put) || raw(was) == raw(now.leaf(leaf.path)) {
             continue;
         }
         text = put_back(format, &text, before, section, &now.name, &old.name, leaf.path, was)?;
@@ -405,38 +504,4 @@ fn put_back(
             edit_json::take_out(text, comments, &full, before).ok()
         }
     }
-}
-
-/// Our entry as lines for people: what is ours in clear, everything else by its name only.
-fn shown(format: Format, text: &str, wanted: &Wanted) -> Vec<String> {
-    let (section, leaves) = match wanted {
-        Wanted::Server { section, leaves } => (*section, leaves),
-        Wanted::Item { path, text: item } => {
-            let there = edit_json::list_has(text, format == Format::JsonWithComments, path, item);
-            return if there == Ok(true) {
-                vec![format!("{} has {item:?}", path.join("."))]
-            } else {
-                Vec::new()
-            };
-        }
-    };
-    let Ok(Some(seen)) = one_entry(format, text, section) else { return Vec::new() };
-    let line = |one: &SeenLeaf| {
-        let path: Vec<&str> = one.path.iter().map(String::as_str).collect();
-        let ours = leaves.iter().find(|leaf| leaf.path == path);
-        let value = match (ours, &one.value) {
-            (Some(leaf), Some(value)) if *value == leaf.value => value.to_json().to_string(),
-            // Arguments may hold anything, a token as well; a plain path and a number do not.
-            (Some(_), Some(Literal::Text(text))) if !text.contains(['=', '@', '?', ' ']) => {
-                serde_json::json!(text).to_string()
-            }
-            (Some(_), Some(value @ (Literal::Number(_) | Literal::True))) => value.to_json().to_string(),
-            (Some(_), Some(Literal::Texts(args))) if args.iter().all(|arg| arg == "serve") => {
-                serde_json::json!(args).to_string()
-            }
-            _ => "(not shown)".into(),
-        };
-        format!("{} = {value}", path.join("."))
-    };
-    seen.leaves.iter().map(line).collect()
 }

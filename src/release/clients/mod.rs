@@ -10,6 +10,7 @@ mod error;
 mod json;
 mod live;
 mod merge;
+mod patch;
 mod places;
 mod plan;
 mod saved;
@@ -17,6 +18,7 @@ mod splice;
 pub mod table;
 mod toml_places;
 mod undo;
+mod unified;
 mod verdict;
 
 pub use apply::{Applied, Written, apply, apply_in};
@@ -24,10 +26,12 @@ pub use entry::{Leaf, Literal};
 pub use error::{CODES, ClientsError};
 pub use live::Running;
 pub use merge::{Merged, Refusal, State, Wanted, merge, remove, snippet, undo};
+pub use patch::Hunk;
 pub use places::Machine;
 pub use plan::{ClientPlan, Found, Options, Plan, Step, plan, require_known};
 pub use saved::{save_plan, saved_plan};
 pub use undo::{plan_removal, plan_restore, without_our_change};
+pub use unified::unified;
 pub use verdict::{Effect, Verdict};
 
 /// The file of every client on this machine, there or not, under the client's id; for who has to prove that none of

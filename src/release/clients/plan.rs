@@ -8,8 +8,10 @@ use serde_json::Value;
 use super::entry::{Leaf, Literal};
 use super::error::ClientsError;
 use super::merge::{self, Refusal, State, Wanted, merge};
+use super::patch::Hunk;
 use super::places::{self, Location, Machine};
 use super::table::{self, Client, Format, Headless, NAME, Shape};
+use super::unified::unified;
 use super::verdict::{self, Verdict};
 use crate::context::Context;
 use crate::error::Error;
@@ -97,7 +99,10 @@ pub struct ClientPlan {
     pub after_sha256: Option<String>,
     /// SHA-256 of our entry as it is now.
     pub own_sha256: Option<String>,
-    /// Our entry before and after; values that are not ours are not shown.
+    /// The places that are changed; none where a file is made, removed or put back as a whole.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patch: Vec<Hunk>,
+    /// The change as `diff -u` shows it; values that are not ours are not shown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub diff: String,
     /// Remarks.
@@ -192,7 +197,11 @@ impl Plan {
             None => Ok(()),
             Some(error) => Err(ClientsError::Blocked {
                 count,
-                why: error["message"].as_str().unwrap_or_default().to_owned(),
+                why: format!(
+                    "{} ({})",
+                    error["message"].as_str().unwrap_or_default(),
+                    error["code"].as_str().unwrap_or_default()
+                ),
                 hint: error["hint"].as_str().unwrap_or_default().to_owned(),
             }),
         }
@@ -329,6 +338,7 @@ pub(super) fn blank(client: &'static Client, location: &Location) -> ClientPlan 
         before_sha256: None,
         after_sha256: None,
         own_sha256: None,
+        patch: Vec::new(),
         diff: String::new(),
         warnings: Vec::new(),
         errors: Vec::new(),
@@ -441,7 +451,12 @@ fn plan_one(
     one.action = if one.exists { Step::Update } else { Step::Create };
     one.change_required = true;
     one.after_sha256 = Some(digest::of_bytes(merged.after.as_bytes()));
-    one.diff = diff(&look.target, &merged.shown);
+    let old = one.exists.then_some(text.as_str());
+    one.diff = unified(client.format, &look.target, old, Some(&merged.after), Some(&wanted));
+    one.patch = match old {
+        Some(_) => merged.patch,
+        None => vec![Hunk { before: 0..0, after: 0..merged.after.len(), text: merged.after.clone() }],
+    };
     one.after = Some(merged.after.into_bytes());
     one
 }
@@ -475,16 +490,4 @@ pub(super) fn own_digest(client: &Client, text: &str) -> String {
         Shape::Rule { .. } => String::new(),
     };
     digest::of_bytes(own.as_bytes())
-}
-
-/// A unified diff of our entry alone.
-pub(super) fn diff(path: &Path, shown: &(Vec<String>, Vec<String>)) -> String {
-    let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-    let (before, after) = (lines(&shown.0), lines(&shown.1));
-    let name = path.display().to_string();
-    similar::TextDiff::from_lines(&before, &after)
-        .unified_diff()
-        .context_radius(20)
-        .header(&name, &name)
-        .to_string()
 }

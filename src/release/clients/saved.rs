@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::ClientsError;
+use super::patch::Hunk;
 use super::places;
 use super::plan::{ClientPlan, Options, Plan, Step};
 use crate::context::Context;
@@ -12,7 +13,9 @@ use crate::error::Error;
 use crate::platform;
 use crate::release::Layout;
 
-/// A plan as it is kept in a file: what was found, by digests alone.
+/// A plan as it is kept in a file: what was found, by digests alone, and the places that would be
+/// changed. Taking them back needs no copy: what was there is in the file itself until then, and in the
+/// transaction's backup after.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PlanFile {
@@ -34,9 +37,10 @@ struct PlannedFile {
     before_sha256: Option<String>,
     after_sha256: Option<String>,
     own_sha256: Option<String>,
+    patch: Vec<Hunk>,
 }
 
-const PLAN_SCHEMA: &str = "agent-bridge/client-plan/1";
+const PLAN_SCHEMA: &str = "agent-bridge/client-plan/2";
 
 fn planned(one: &ClientPlan) -> PlannedFile {
     PlannedFile {
@@ -49,6 +53,7 @@ fn planned(one: &ClientPlan) -> PlannedFile {
         before_sha256: one.before_sha256.clone(),
         after_sha256: one.after_sha256.clone(),
         own_sha256: one.own_sha256.clone(),
+        patch: one.patch.clone(),
     }
 }
 

@@ -76,6 +76,19 @@ pub(super) fn remove_lines(text: &str, lines: Range<usize>) -> Edit {
     Edit::remove(start..lines.end)
 }
 
+/// Lines that follow each other as one piece: only of the last of them the line end before may have to go.
+pub(super) fn joined(mut pieces: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    pieces.sort_by_key(|piece| piece.start);
+    let mut all: Vec<Range<usize>> = Vec::new();
+    for piece in pieces {
+        match all.last_mut() {
+            Some(last) if piece.start <= last.end => last.end = last.end.max(piece.end),
+            _ => all.push(piece),
+        }
+    }
+    all
+}
+
 /// Length of the line end right before this byte.
 pub(super) fn line_end_before(text: &str, at: usize) -> usize {
     let before = &text[..at];
@@ -254,4 +267,56 @@ fn scan(text: &str, range: Range<usize>, comments: Comments) -> (Option<usize>, 
         }
     }
     (comma, end)
+}
+
+/// The comments of a whole text.
+pub(super) fn comments(text: &str, comments: Comments) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        let line = || rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len());
+        let comment = match comments {
+            Comments::Slashes if rest.starts_with(b"//") => Some(line()),
+            Comments::Slashes if rest.starts_with(b"/*") => {
+                Some(text[at..].find("*/").map_or(rest.len(), |found| found + 2))
+            }
+            Comments::Hash if rest[0] == b'#' => Some(line()),
+            _ => None,
+        };
+        at += match (comment, rest[0]) {
+            (Some(length), _) => {
+                found.push(at..at + length);
+                length
+            }
+            (None, b'"') => quoted_length(&text[at..]),
+            (None, b'\'') if comments == Comments::Hash => quoted_length(&text[at..]),
+            _ => 1,
+        };
+    }
+    found
+}
+
+/// Length of the string at the begin of a text.
+pub(super) fn quoted_length(text: &str) -> usize {
+    let quote = &text[..1];
+    let triple = quote.repeat(3);
+    let (open, close) = if text.starts_with(&triple) { (3, triple.as_str()) } else { (1, quote) };
+    let mut at = open;
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        if rest[0] == b'\\' && quote == "\"" {
+            at += 2;
+        } else if rest.starts_with(close.as_bytes()) {
+            at += close.len();
+            // Up to two more quotes may stand before the closing three.
+            while close.len() == 3 && text.as_bytes().get(at) == Some(&quote.as_bytes()[0]) {
+                at += 1;
+            }
+            return at;
+        } else {
+            at += 1;
+        }
+    }
+    text.len()
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml_edit::{InlineTable, Item, Table, Value};
 
-use super::splice::{self, Comments, Members, line_start, next_line};
+use super::splice::{self, Comments, Members, line_start, next_line, quoted_length};
 
 /// The lines of a table's own body, dotted keys included, without what has a header of its own.
 pub(super) fn body_lines(text: &str, table: &Table, lines: &mut Vec<Range<usize>>) -> Result<(), String> {
@@ -131,28 +131,4 @@ pub(super) fn members(text: &str, table: &InlineTable) -> Result<Members, String
 
 fn is_dotted(value: &Value) -> bool {
     matches!(value, Value::InlineTable(table) if table.is_dotted())
-}
-
-/// Length of the string at the begin of a text.
-fn quoted_length(text: &str) -> usize {
-    let quote = &text[..1];
-    let triple = quote.repeat(3);
-    let (open, close) = if text.starts_with(&triple) { (3, triple.as_str()) } else { (1, quote) };
-    let mut at = open;
-    while at < text.len() {
-        let rest = &text.as_bytes()[at..];
-        if rest[0] == b'\\' && quote == "\"" {
-            at += 2;
-        } else if rest.starts_with(close.as_bytes()) {
-            at += close.len();
-            // Up to two more quotes may stand before the closing three.
-            while close.len() == 3 && text.as_bytes().get(at) == Some(&quote.as_bytes()[0]) {
-                at += 1;
-            }
-            return at;
-        } else {
-            at += 1;
-        }
-    }
-    text.len()
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::error::ClientsError;
 use super::merge::{self, Refusal, Wanted};
+use super::patch::{self, Hunk};
 use super::places;
-use super::plan::{
-    ClientPlan, Found, Options, Plan, Step, blank, diff, own_digest, refuse, selected, wanted,
-};
+use super::plan::{ClientPlan, Found, Options, Plan, Step, blank, own_digest, refuse, selected, wanted};
 use super::table::{self, Shape};
+use super::unified::unified;
 use super::verdict;
 use crate::context::Context;
 use crate::error::Error;
@@ -16,39 +16,47 @@ use crate::release::journal::{self, FileFacts, Outcome, Record};
 use crate::release::transaction;
 use crate::release::{Layout, ReleaseError, digest};
 
-/// The content of a client's file without what we did to our own entry: for a file that another program changed
-/// after us. `before` is what was there before us. None if that cannot be told, or if our own entry was changed
-/// as well.
+/// The content of a client's file without what we did to it: for a file that another program changed after us.
+/// `before` is what was there before us, `hunks` are the places that we changed. None if that cannot be told, or if
+/// what we wrote was changed as well.
 pub fn without_our_change(
     layout: &Layout,
     client: &str,
     before: Option<&[u8]>,
+    hunks: &[Hunk],
     current: &[u8],
 ) -> Option<Vec<u8>> {
     let client = table::find(client)?;
     let current = std::str::from_utf8(current).ok()?;
-    let before = match before {
-        Some(bytes) => std::str::from_utf8(bytes).ok()?,
-        None if client.format == table::Format::Toml => "",
+    let old = std::str::from_utf8(before.unwrap_or_default()).ok()?;
+    let after = patch::applied(old, hunks).filter(|_| !hunks.is_empty())?;
+    let (old, hunks) = match before {
+        Some(_) => (old, hunks),
+        None if client.format == table::Format::Toml => ("", &[][..]),
         // The file was ours: of what others put into it since, nothing is ours to tidy up.
-        None => "{\"mcpServers\":{\"-\":{}},\"permissions\":{\"allow\":[\"-\"]}}",
+        None => ("{\"mcpServers\":{\"-\":{}},\"permissions\":{\"allow\":[\"-\"]}}", &[][..]),
     };
-    // Everything that may have been written: the flags of that run are not known here.
+    let wanted = |name: &str| wanted(client, layout, &all_options(client, &after), name);
+    // A rule has the name of its entry: the one of the two that was not there before.
+    let is_new = |name: &&str| {
+        let has = |text| {
+            wanted(name).is_some_and(|one| !matches!(merge::remove(client.format, text, &one), Ok(None)))
+        };
+        has(&after) && !has(old)
+    };
+    let name = [table::NAME, "agent_bridge"].into_iter().find(is_new).unwrap_or(table::NAME);
+    merge::undo(client.format, old, &after, current, hunks, &wanted(name)?).map(String::into_bytes)
+}
+
+/// Options under which everything is ours that may have been written: the flags of that run are not known.
+fn all_options(client: &table::Client, after: &str) -> Options {
     let mut options = Options { allow_headless: true, ..Options::default() };
-    let mut names = vec![table::NAME.to_owned()];
-    match client.shape {
-        Shape::Server { section, .. } => {
-            let seen = merge::entries(client.format, current, section).ok()?.into_iter().next();
-            options.state_dir =
-                seen.and_then(|seen| Some(PathBuf::from(seen.text(&["env", "AGENT_BRIDGE_STATE_DIR"])?)));
-        }
-        Shape::Rule { .. } => names.push("agent_bridge".into()),
+    if let Shape::Server { section, .. } = client.shape {
+        let seen = merge::entries(client.format, after, section).ok().and_then(|mut all| all.pop());
+        options.state_dir =
+            seen.and_then(|seen| Some(PathBuf::from(seen.text(&["env", "AGENT_BRIDGE_STATE_DIR"])?)));
     }
-    let mut text = current.to_owned();
-    for name in names {
-        text = merge::undo(client.format, before, &text, &wanted(client, layout, &options, &name)?)?;
-    }
-    Some(text.into_bytes())
+    options
 }
 
 /// What it takes to have no entry of ours: the bytes of before where nobody else changed the file since, else
@@ -91,10 +99,8 @@ pub fn plan_removal(context: &Context, layout: &Layout, options: &Options) -> Re
                     one.own_sha256 = Some(own_digest(client, &text));
                     one.verdict = verdict::of(client, context, options, layout, &location.file, Some(&text));
                     let original = original(layout, client.id, &look.target, &bytes, &wanted)?;
-                    let shown =
-                        merge::merge(client.format, true, &text, &wanted).map(|merged| merged.shown.0);
-                    one.diff = diff(&look.target, &(shown.unwrap_or_default(), Vec::new()));
                     one.after = original.unwrap_or_else(|| Some(after.into_bytes()));
+                    show(&mut one, client, layout, &text, &wanted);
                     one.after_sha256 = one.after.as_deref().map(digest::of_bytes);
                     one.action = if one.after.is_some() { Step::Update } else { Step::Delete };
                     one.change_required = true;
@@ -108,6 +114,17 @@ pub fn plan_removal(context: &Context, layout: &Layout, options: &Options) -> Re
     }
     plan.running = super::live::running(layout, &plan.clients);
     Ok(plan)
+}
+
+/// Says where a file is changed.
+fn show(one: &mut ClientPlan, client: &table::Client, layout: &Layout, text: &str, fallback: &Wanted) {
+    let after = one.after.as_deref().map(|bytes| std::str::from_utf8(bytes).unwrap_or_default());
+    let before = one.before.is_some().then_some(text);
+    let entry = if before.is_some() { text } else { after.unwrap_or_default() };
+    let wanted = wanted(client, layout, &all_options(client, entry), table::NAME);
+    let path = one.target.clone().unwrap_or_default();
+    one.diff = unified(client.format, &path, before, after, Some(wanted.as_ref().unwrap_or(fallback)));
+    one.patch = after.map(|after| patch::taken_out(text, after)).unwrap_or_default();
 }
 
 /// What was in a file before our first change, if every change since was ours. `Some(None)`: the file was not there.
@@ -126,7 +143,7 @@ fn original(
             continue;
         }
         for (_, record) in transcript.records.iter().rev() {
-            let Record::Replace { path, before, after, backup, client: owner } = record else { continue };
+            let Record::Replace { path, before, after, backup, client: owner, .. } = record else { continue };
             if path != target || owner.as_deref() != Some(client) {
                 continue;
             }
@@ -167,7 +184,9 @@ pub fn plan_restore(layout: &Layout, txid: &str, options: &Options) -> Result<Pl
     }
     let mut plan = Plan::empty("restore", layout, options);
     for (_, record) in transcript.records.iter().rev() {
-        let Record::Replace { path, before, after, backup, client: Some(id) } = record else { continue };
+        let Record::Replace { path, before, after, backup, client: Some(id), patch } = record else {
+            continue;
+        };
         let Some(client) = table::find(id) else { continue };
         if selected(options).all(|one| one.id != client.id) {
             continue;
@@ -176,11 +195,13 @@ pub fn plan_restore(layout: &Layout, txid: &str, options: &Options) -> Result<Pl
             places::Location { file: path.clone(), why: format!("{txid} changed it"), sign: path.clone() };
         plan.clients.push(restore_one(
             layout,
+            options,
             client,
             &location,
             before.as_ref(),
             after.as_ref(),
             backup.as_deref(),
+            patch,
         )?);
     }
     if plan.clients.is_empty() {
@@ -190,13 +211,16 @@ pub fn plan_restore(layout: &Layout, txid: &str, options: &Options) -> Result<Pl
     Ok(plan)
 }
 
+#[allow(clippy::too_many_arguments, reason = "the parts of one record of the journal")]
 fn restore_one(
     layout: &Layout,
+    options: &Options,
     client: &'static table::Client,
     location: &places::Location,
     before: Option<&FileFacts>,
     after: Option<&FileFacts>,
     backup: Option<&str>,
+    hunks: &[Hunk],
 ) -> Result<ClientPlan, Error> {
     let mut one = blank(client, location);
     let path = &location.file;
@@ -227,7 +251,7 @@ fn restore_one(
     } else {
         match &current {
             None => None,
-            Some(current) => without_our_change(layout, client.id, old.as_deref(), current).map(Some),
+            Some(current) => without_our_change(layout, client.id, old.as_deref(), hunks, current).map(Some),
         }
     };
     match restored {
@@ -247,6 +271,11 @@ fn restore_one(
             }
             one.after_sha256 = restored.as_deref().map(digest::of_bytes);
             one.after = restored;
+            let text = current.as_deref().map(|bytes| String::from_utf8_lossy(bytes)).unwrap_or_default();
+            if let (true, Some(wanted)) = (one.change_required, wanted(client, layout, options, table::NAME))
+            {
+                show(&mut one, client, layout, &text, &wanted);
+            }
         }
     }
     Ok(one)
