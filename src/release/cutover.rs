@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::generations::{self, Generation, Verdict};
-use super::journal::Action;
+use super::journal::{self, Action};
 use super::lease::{self, ClosedGate, Drained};
 use super::metadata::LAUNCHER_PROTOCOL;
 use super::pointer::{self, LauncherFacts, Pointer, Previous, Trial};
@@ -174,6 +174,7 @@ impl Prepared {
 /// Says what a switch would do; changes nothing.
 pub fn plan(context: &Context, layout: &Layout, request: &Request) -> Result<Switched, Error> {
     layout.require_installation()?;
+    journal::require_finished(layout)?;
     let prepared = prepare(context, layout, request)?;
     if prepared.is_current(request) {
         return Ok(already_current(request, &prepared));

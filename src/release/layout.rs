@@ -137,8 +137,7 @@ impl Layout {
                 .and_then(|text| context.expand(text, &context.cwd))
                 .unwrap_or_else(|| context.cwd.join(&path));
             return Ok(Self::at(
-                crate::config::would_be_canonical(&absolute)
-                    .map_err(|why| ReleaseError::RootUnusable { path: absolute, why })?,
+                crate::config::would_be_canonical(&absolute).map_err(|why| unusable(absolute, &why))?,
             ));
         }
         if let Some((layout, _)) = Self::of_program(&context.exe) {
@@ -365,6 +364,12 @@ impl Layout {
             })
         }
     }
+}
+
+/// A reason often begins with the path that the message names already.
+fn unusable(path: PathBuf, why: &str) -> ReleaseError {
+    let own = why.strip_prefix(&*path.to_string_lossy()).map(|rest| format!("it{rest}"));
+    ReleaseError::RootUnusable { path, why: own.unwrap_or_else(|| why.to_owned()) }
 }
 
 #[cfg(test)]

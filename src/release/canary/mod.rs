@@ -74,6 +74,7 @@ pub fn launch(setting: &Setting<'_>, id: &ReleaseId) -> Result<Record> {
 /// # Errors
 /// As [`release`].
 pub fn pointer(setting: &Setting<'_>) -> Result<Record> {
+    setting.layout.require_installation()?;
     let mut record = trial::run(setting, Kind::Pointer, None, |trial, _| pointer::check(trial))?;
     pointer::mark(setting, &mut record);
     Ok(record)
