@@ -18,6 +18,7 @@ use crate::platform;
 use crate::platform::{LockSupport, probe_locks};
 use crate::policy::AgentId;
 use crate::process::{absent_network_variables, current_depth, resolve};
+use crate::release::{Layout, clients};
 use crate::store::Store;
 
 /// How a check came out.
@@ -160,6 +161,7 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
         agent_checks(context, config, agents, &mut checks);
     }
     environment_checks(context, &mut checks);
+    client_checks(context, &mut checks);
     let status = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
     Report {
         verdict: verdict(status, &checks),
@@ -291,6 +293,15 @@ fn examine_state(context: &Context, path: &Path, checks: &mut Vec<Check>) -> Sta
         Err(error) => checks.push(warn("locks", &format!("could not be tried: {error}"), None)),
     }
     facts
+}
+
+/// Clients that were registered and are not any more. Nothing is said where all is well.
+fn client_checks(context: &Context, checks: &mut Vec<Check>) {
+    let Ok(layout) = Layout::select(context, None) else { return };
+    for lost in clients::lost(context, &layout) {
+        let detail = format!("lost in {}: {}", lost.path.display(), lost.why);
+        checks.push(warn(&format!("client {}", lost.client), &detail, Some(&lost.next)));
+    }
 }
 
 fn store_fault(error: Error) -> Check {

@@ -701,76 +701,218 @@ fn a_running_client_is_named() {
     assert!(named);
 }
 
-/// Another program rewrites the file without a pause while we register and take back. None of its writes may get
-/// lost, and in the end our entry is there whole or not at all.
+/// A client that runs writes its file out of its memory: our entry is gone, and every command that looks says so.
+#[test]
+fn an_entry_that_a_running_client_drops_is_told_of() {
+    let mut world = ClientWorld::new();
+    let root = world.layout().root().to_str().unwrap().to_owned();
+    world.set_env("AGENT_BRIDGE_ROOT", &root);
+    world.put(".codex/config.toml", CODEX);
+    world.put(".claude.json", CLAUDE);
+    let theirs = world.put("theirs", CODEX);
+    // It writes as soon as everything is done.
+    let program = world.program(
+        "codex",
+        "#!/bin/sh\n[ $# -eq 3 ] || exit 0\nuntil grep -rqs '\"outcome\":\"committed\"' \"$3\"; do :; done\ncp \"$1\" \"$2.new\" && mv \"$2.new\" \"$2\"\n",
+    );
+    let mut host =
+        world.command(program).arg(&theirs).arg(world.codex()).arg(world.layout().journal()).spawn().unwrap();
+    let document = world.configured(["--apply", "--watch", "300"]);
+    host.wait().unwrap();
+    assert_eq!(document["status"], "applied");
+    let lost = document["lost"].as_array().unwrap();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert_eq!(lost[0]["client"], "codex");
+    assert!(
+        lost[0]["next"].as_str().unwrap().contains("configure-clients --client codex --apply"),
+        "{lost:?}"
+    );
+
+    let tree = support::release::tree(world.path());
+    let check = world.configure(["--check"]).expect_code(3).json();
+    assert_eq!(one(&check, "codex")["verdict"]["effect"], "lost", "{check:#}");
+    assert_eq!(one(&check, "claude-code")["verdict"]["effect"], "effective", "{check:#}");
+    let inspected = world.bridge(["inspect", "--json", "--root", &root]).json();
+    assert!(inspected["findings"].to_string().contains("rewritten by a running host"), "{inspected:#}");
+    let examined = world.bridge(["doctor", "--json"]).json();
+    assert!(examined["diagnostics"]["checks"].to_string().contains("lost in"), "{examined:#}");
+    assert_eq!(support::release::tree(world.path()), tree, "they only look");
+
+    // The next step that they name.
+    let again = world.configured(["--client", "codex", "--apply", "--watch", "0"]);
+    assert_eq!((&again["status"], &again["lost"]), (&json!("applied"), &json!([])));
+    world.configured(["--check"]);
+    // What was taken out on purpose is not lost.
+    world.configured(["--remove", "--apply"]);
+    let check = world.configured(["--check"]);
+    assert_eq!(one(&check, "codex")["verdict"]["effect"], "not-registered", "{check:#}");
+}
+
+/// What `config init` prints comes from the same table: pasted, it is what would have been written, to the byte.
+#[test]
+fn what_config_init_prints_is_what_would_be_written() {
+    for state in [None, Some("/var/tmp/some state")] {
+        let mut world = ClientWorld::new();
+        if let Some(folder) = state {
+            world.set_env("AGENT_BRIDGE_STATE_DIR", folder);
+        }
+        let (root, config) = (world.layout().root().to_str().unwrap().to_owned(), world.config_file());
+        world.set_env("AGENT_BRIDGE_ROOT", &root);
+        let repo = world.repo().to_str().unwrap().to_owned();
+        let init = world
+            .bridge(["--config", &config, "config", "init", "--yes", "--force", "--json", "--root", &repo]);
+        let document = init.expect_code(0).json();
+        let steps: Vec<&Value> = document["nextSteps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|step| step["client"].is_string())
+            .collect();
+        assert_eq!(steps.len(), 4, "{document:#}");
+        for step in &steps {
+            write(Path::new(step["file"].as_str().unwrap()), step["text"].as_str().unwrap());
+        }
+        let pasted = world.configured([]);
+        for step in &steps {
+            let found = one(&pasted, step["client"].as_str().unwrap());
+            assert_eq!(
+                (&found["state"], &found["verdict"]["effect"]),
+                (&json!("correct"), &json!("effective")),
+                "{found:#}"
+            );
+        }
+        for step in &steps {
+            let (client, file) = (step["client"].as_str().unwrap(), step["file"].as_str().unwrap());
+            fs::remove_file(file).unwrap();
+            world.configured(["--client", client, "--create", "--apply"]);
+            assert_eq!(fs::read_to_string(file).unwrap(), step["text"].as_str().unwrap(), "{client}");
+        }
+    }
+}
+
+/// How another program writes its file: whether it goes by what is there, or by its own memory alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Writer {
+    /// Reads, changes one thing, writes. What it reads may be ours for the moment in which our write is looked at and
+    /// taken back: then it goes on from there, as from any other moment at which it could have read.
+    ReadsFirst,
+    /// Knows what is in the file and writes that, as clients do that run.
+    FromMemory,
+}
+
+/// Another program writes the file while we register and take back. What is promised, and asked for here, holds as
+/// soon as both are done: what it wrote last is there, with our entry or without it; and an entry is there only if
+/// our write went over exactly the content that its plan was made for.
 #[test]
 fn no_write_of_another_program_is_lost() {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let rounds: u64 =
-        std::env::var("CLIENT_ADVERSARY_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000);
+        std::env::var("CLIENT_ADVERSARY_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
+    for writer in [Writer::ReadsFirst, Writer::FromMemory] {
+        written_against(writer, rounds);
+    }
+}
+
+fn written_against(writer: Writer, rounds: u64) {
+    use std::collections::HashSet;
+    use std::sync::mpsc::channel;
+
+    use agent_bridge::release::{clients, digest};
     let world = ClientWorld::new();
-    let path = world.put(".claude.json", "{\n  \"counter\": 0,\n  \"mcpServers\": {}\n}\n");
+    let content = |count: u64| format!("{{\n  \"counter\": {count},\n  \"mcpServers\": {{}}\n}}\n");
+    let path = world.put(".claude.json", content(0));
     let layout = world.layout();
-    let stop = AtomicBool::new(false);
-    let written = AtomicU64::new(0);
     let mut context = agent_bridge::context::Context::from_process();
     context.home = Some(world.home());
     context.env = world.env().clone();
     context.cwd = world.repo();
-    let counter = |text: &str| -> u64 {
-        let at = text.find("\"counter\": ").expect("the counter") + 11;
-        text[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    let options = clients::Options { clients: vec!["claude-code".into()], ..Default::default() };
+    let server =
+        |text: &str| serde_json::from_str::<Value>(text).unwrap()["mcpServers"]["agent-bridge"].clone();
+    let without_ours = |text: &str| {
+        let mut document: Value = serde_json::from_str(text).expect("whole");
+        document["mcpServers"].as_object_mut().expect("servers").remove("agent-bridge");
+        document
     };
-    let (applied, refused) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut last = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let text = fs::read_to_string(&path).unwrap();
-                let seen = counter(&text);
-                assert_eq!(seen, last, "a write of the other program is gone");
-                last += 1;
-                let text = text.replacen(&format!("\"counter\": {seen}"), &format!("\"counter\": {last}"), 1);
-                let beside = path.with_extension("theirs");
-                fs::write(&beside, text).unwrap();
-                fs::rename(&beside, &path).unwrap();
-                written.store(last, Ordering::Relaxed);
-                // Long enough for a whole change now and then.
-                if last % 40 == 0 {
-                    std::thread::sleep(Duration::from_millis(last % 7 * 60));
+    // Both ends of a round; where one of the two sides stops, so does the other.
+    let ((go, turn), (report, reports)) = (channel::<()>(), channel::<(String, Vec<String>)>());
+    let (mut applied, mut refused) = (0u64, 0u64);
+    std::thread::scope(|scope| {
+        let path = &path;
+        scope.spawn(move || {
+            let mut count = 0;
+            while turn.recv().is_ok() {
+                let (mut all, mut last) = (Vec::new(), String::new());
+                // Few enough a round that now and then the last one is before ours.
+                for _ in 0..count % 7 + 1 {
+                    count += 1;
+                    last = match writer {
+                        Writer::FromMemory => content(count),
+                        Writer::ReadsFirst => {
+                            let text = fs::read_to_string(path).unwrap();
+                            let from = text.find("\"counter\": ").expect("the counter") + 11;
+                            let to = from + text[from..].find(',').unwrap();
+                            format!("{}{count}{}", &text[..from], &text[to..])
+                        }
+                    };
+                    let beside = path.with_extension("theirs");
+                    fs::write(&beside, &last).unwrap();
+                    fs::rename(&beside, path).unwrap();
+                    all.push(last.clone());
+                    std::thread::yield_now();
+                }
+                if report.send((last, all)).is_err() {
+                    return;
                 }
             }
         });
-        use agent_bridge::release::clients;
-        let options = clients::Options { clients: vec!["claude-code".into()], ..Default::default() };
-        let (mut applied, mut refused) = (0u64, 0u64);
-        let mut tell = |result: agent_bridge::error::Result<bool>| match result {
-            Ok(true) => applied += 1,
-            Ok(false) => {}
-            Err(error) if error.code() == "RELEASE_FILE_CHANGED" => refused += 1,
-            Err(error) => panic!("{error}: {}", error.hint()),
-        };
-        while written.load(Ordering::Relaxed) < rounds {
-            let plan = clients::plan(&context, &layout, &options).unwrap();
-            tell(clients::apply(&context, &layout, &plan, None).map(|written| written.txid.is_some()));
-            let plan = clients::plan_removal(&context, &layout, &options).unwrap();
-            tell(clients::apply(&context, &layout, &plan, None).map(|written| written.txid.is_some()));
-            // Each round reads all journals.
-            for file in walk(&layout.journal()) {
-                if walk(&layout.journal()).len() > 40 {
-                    fs::remove_file(file).unwrap();
+        for round in 0..rounds {
+            let first = fs::read_to_string(path).unwrap();
+            go.send(()).unwrap();
+            let register = round % 2 == 0;
+            let plan = if register {
+                clients::plan(&context, &layout, &options).unwrap()
+            } else {
+                clients::plan_removal(&context, &layout, &options).unwrap()
+            };
+            let result = clients::apply(&context, &layout, &plan, None);
+            let (last, all) = reports.recv().expect("what was written");
+            let now = fs::read_to_string(path).unwrap();
+            let told = || format!("{writer:?}, round {round}: {result:?}\nlast {last}\nnow {now}");
+            assert_eq!(without_ours(&now), without_ours(&last), "{}", told());
+            let entry = server(&now);
+            if !entry.is_null() {
+                world.expect_server(&entry);
+            }
+            match &result {
+                Ok(written) => {
+                    for one in &written.applied {
+                        applied += 1;
+                        let known: HashSet<String> = all
+                            .iter()
+                            .chain([&first])
+                            .map(|text| digest::of_bytes(text.as_bytes()))
+                            .collect();
+                        let before = one.before_sha256.as_ref().expect("there was a file");
+                        assert!(known.contains(before), "over what nobody wrote: {}", told());
+                    }
                 }
+                Err(error) if error.code() == "RELEASE_FILE_CHANGED" => {
+                    refused += 1;
+                    // What another program wrote out of its own memory is there as it wrote it.
+                    if writer == Writer::FromMemory {
+                        assert_eq!(now, last, "{}", told());
+                    }
+                }
+                Err(error) => panic!("{error}: {}", error.hint()),
+            }
+            // Each removal reads all journals.
+            let journals = walk(&layout.journal());
+            if journals.len() > 40 {
+                journals.iter().for_each(|file| fs::remove_file(file).unwrap());
             }
         }
-        stop.store(true, Ordering::Relaxed);
-        (applied, refused)
+        drop(go);
     });
-    let text = fs::read_to_string(&path).unwrap();
-    assert_eq!(counter(&text), written.load(Ordering::Relaxed), "{text}");
-    let document: Value = serde_json::from_str(&text).unwrap();
-    let server = &document["mcpServers"]["agent-bridge"];
-    if !server.is_null() {
-        world.expect_server(server);
-    }
     assert!(applied > 0 && refused > 0, "{applied} applied, {refused} refused: nobody got in the way");
 }
 

@@ -1,6 +1,7 @@
 //! `agent-bridge configure-clients`
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -50,6 +51,10 @@ pub struct Args {
     /// Only say whether each client will start this installation.
     #[arg(long, conflicts_with = "apply")]
     check: bool,
+    /// After writing, watch the files this long for a client that writes its own copy over them (default: 2 where
+    /// one runs, else 0).
+    #[arg(long, value_name = "SECONDS", requires = "apply", value_parser = clap::value_parser!(u32).range(..=3600))]
+    watch: Option<u32>,
     /// Installation folder.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -73,6 +78,8 @@ struct Document<'a> {
     written: &'a Written,
     /// Files that another program changed right after.
     drifted: Vec<&'a std::path::Path>,
+    /// Those of them in which our entry is gone.
+    lost: &'a [clients::Lost],
     #[serde(flatten)]
     plan: &'a Plan,
 }
@@ -84,7 +91,7 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         clients: args.clients.clone(),
         create: args.create,
         allow_headless: args.allow_headless,
-        state_dir: state_dir(context, args),
+        state_dir: state_dir(context, args.state_dir.clone()),
         machine: machine.clone(),
     };
     clients::require_known(&options.clients)?;
@@ -114,7 +121,12 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
     if written.txid.is_some() {
         output.committed();
     }
-    let drifted = written.drifted();
+    let time = args
+        .watch
+        .map_or_else(|| written.worth_watching(&plan), |seconds| Duration::from_secs(seconds.into()));
+    let changed_again = written.watch(time);
+    let lost = written.lost(&plan, &changed_again);
+    let drifted: Vec<_> = changed_again.iter().map(|one| one.path.as_path()).collect();
     let blocked = plan.blocked().next().is_some();
     let status = match () {
         () if written.txid.is_some() => "applied",
@@ -126,11 +138,14 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         let changed = written.txid.is_some();
         output.document(
             "configure-clients",
-            &Document { status, changed, written: &written, drifted, plan: &plan },
+            &Document { status, changed, written: &written, drifted, lost: &lost, plan: &plan },
         );
     } else {
         show(&plan, &written, output);
-        for path in drifted {
+        for one in &lost {
+            output.note(&format!("warning: {}: {}\n  next: {}", one.path.display(), one.why, one.next));
+        }
+        for path in drifted.into_iter().filter(|path| lost.iter().all(|one| one.path != **path)) {
             output.note(&format!(
                 "warning: {} was changed by another program right after; look with `agent-bridge configure-clients --check`",
                 path.display()
@@ -140,9 +155,9 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
     Ok(if blocked { Exit::Refused } else { Exit::Ok })
 }
 
-fn state_dir(context: &Context, args: &Args) -> Option<PathBuf> {
-    let given =
-        args.state_dir.clone().or_else(|| context.text_var("AGENT_BRIDGE_STATE_DIR").map(PathBuf::from))?;
+/// The state folder that servers are told of: the given one, or the one of the environment.
+pub(super) fn state_dir(context: &Context, given: Option<PathBuf>) -> Option<PathBuf> {
+    let given = given.or_else(|| context.text_var("AGENT_BRIDGE_STATE_DIR").map(PathBuf::from))?;
     Some(given.to_str().and_then(|text| context.expand(text, &context.cwd)).unwrap_or(given))
 }
 

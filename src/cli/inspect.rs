@@ -32,7 +32,7 @@ pub struct Args {
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
     let layout = Layout::select(context, args.root.as_deref())?;
     let expect = args.expect.as_deref().map(ReleaseId::parse).transpose()?;
-    let found = inspect::inspect(&layout, &inspect::Options { expect, all: args.all })?;
+    let found = inspect::inspect(context, &layout, &inspect::Options { expect, all: args.all })?;
     if args.json {
         output.document("inspection", &found);
     } else {

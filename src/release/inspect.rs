@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::generations::{self, Verdict};
 use super::pointer::{self, Pointer};
 use super::{Layout, ReleaseError, ReleaseId, digest, journal, prune, verify};
+use crate::context::Context;
 use crate::platform;
 
 /// What to look at beyond the current release.
@@ -120,7 +121,7 @@ impl Inspection {
 }
 
 /// Looks at an installation.
-pub fn inspect(layout: &Layout, options: &Options) -> Result<Inspection, ReleaseError> {
+pub fn inspect(context: &Context, layout: &Layout, options: &Options) -> Result<Inspection, ReleaseError> {
     let mut findings = Findings::default();
     let installed = prune::installed(layout)?;
     let current = match pointer::read(layout) {
@@ -171,6 +172,12 @@ pub fn inspect(layout: &Layout, options: &Options) -> Result<Inspection, Release
     if !leftovers.is_empty() {
         findings
             .attention(format!("{} leftovers of killed commands", leftovers.len()), "agent-bridge recover");
+    }
+    for lost in super::clients::lost(context, layout) {
+        findings.attention(
+            format!("{} is not registered any more ({}): {}", lost.client, lost.path.display(), lost.why),
+            &lost.command(),
+        );
     }
     let verdict = current.as_ref().and_then(|pointer| {
         generations::list(layout)

@@ -70,7 +70,7 @@ fn init_writes_a_config_that_loads() {
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
     assert!(text.contains(&format!("Wrote {}", config.path.display())), "{text}");
     for command in
-        ["[mcp_servers.agent-bridge]", "claude mcp add", "claude_desktop_config.json", "gemini mcp add"]
+        ["[mcp_servers.agent-bridge]", ".claude.json", "claude_desktop_config.json", "\"timeout\": 300000"]
     {
         assert!(text.contains(command), "{command} in {text}");
     }
@@ -84,10 +84,16 @@ fn init_elsewhere_registers_with_the_path() {
     let (path, work) = (world.text("other/é.json"), world.text("work"));
     let (_, document) = json_of(&world, &["init", "--yes", "--json", "--root", &work, "--path", &path]);
     assert_eq!(document["path"], json!(path));
-    for step in document["nextSteps"].as_array().unwrap() {
+    let steps = document["nextSteps"].as_array().unwrap();
+    assert!(steps[0]["text"].as_str().unwrap().contains("--config"), "{steps:?}");
+    let mut registered = 0;
+    for step in steps.iter().filter(|step| step["client"].is_string()) {
         let text = step["text"].as_str().unwrap();
-        assert!(text.contains("--config"), "{text}");
+        let shown = json!(path).to_string();
+        assert!(text.contains(&shown) || text.contains(&path), "{text}");
+        registered += 1;
     }
+    assert_eq!(registered, 4);
     assert!(load(&world.context, Some(Path::new(&path))).is_ok());
 }
 

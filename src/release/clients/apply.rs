@@ -1,12 +1,14 @@
 //! Writing what was planned, as one transaction.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::json;
 
-use super::places;
+use super::lost::{self, Lost};
 use super::plan::Plan;
+use super::{places, table};
 use crate::context::Context;
 use crate::error::Error;
 use crate::platform;
@@ -103,13 +105,41 @@ pub struct Written {
     pub applied: Vec<Applied>,
 }
 
+/// How often files are looked at while they are watched.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 impl Written {
-    /// Files that another program changed since they were written.
-    pub fn drifted(&self) -> Vec<&Path> {
-        let drifted = |one: &&Applied| {
-            transaction::content(&one.path).ok().flatten().as_deref().map(digest::of_bytes)
-                != one.after_sha256
+    /// How long it is worth to watch what was written: as long as a client that runs may take to write its own copy
+    /// of a file over it; not at all where none runs.
+    pub fn worth_watching(&self, plan: &Plan) -> Duration {
+        let runs = |one: &Applied| {
+            let belongs_to = table::find(one.client).map(|client| client.belongs_to);
+            plan.running.iter().any(|process| Some(process.client) == belongs_to)
         };
-        self.applied.iter().filter(drifted).map(|one| one.path.as_path()).collect()
+        if self.applied.iter().any(runs) { Duration::from_secs(2) } else { Duration::ZERO }
+    }
+
+    /// Looks at the files again, until another program changed one or the time is over; gives those that were changed.
+    pub fn watch(&self, time: Duration) -> Vec<&Applied> {
+        let end = Instant::now() + time;
+        loop {
+            let drifted = |one: &&Applied| {
+                transaction::content(&one.path).ok().flatten().as_deref().map(digest::of_bytes)
+                    != one.after_sha256
+            };
+            let drifted: Vec<&Applied> = self.applied.iter().filter(drifted).collect();
+            if !drifted.is_empty() || Instant::now() >= end || self.applied.is_empty() {
+                return drifted;
+            }
+            std::thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    /// Those of the changed files in which our entry is gone.
+    pub fn lost(&self, plan: &Plan, drifted: &[&Applied]) -> Vec<Lost> {
+        let Some(txid) = self.txid.as_deref().filter(|_| plan.operation == "configure") else {
+            return Vec::new();
+        };
+        drifted.iter().filter_map(|one| lost::lost_now(one.client, &one.path, txid)).collect()
     }
 }

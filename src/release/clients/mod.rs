@@ -5,10 +5,12 @@
 mod apply;
 mod edit_json;
 mod edit_toml;
+mod entries;
 mod entry;
 mod error;
 mod json;
 mod live;
+mod lost;
 mod merge;
 mod patch;
 mod places;
@@ -22,9 +24,11 @@ mod unified;
 mod verdict;
 
 pub use apply::{Applied, Written, apply, apply_in};
+pub use entries::{Entry, entries_to_paste, headless_settings};
 pub use entry::{Leaf, Literal};
 pub use error::{CODES, ClientsError};
 pub use live::Running;
+pub use lost::{Lost, lost};
 pub use merge::{Merged, Refusal, State, Wanted, merge, remove, snippet, undo};
 pub use patch::Hunk;
 pub use places::Machine;

@@ -7,12 +7,13 @@ use serde_json::Value;
 
 use super::entry::{Leaf, Literal};
 use super::error::ClientsError;
+use super::lost::{Lost, Registered};
 use super::merge::{self, Refusal, State, Wanted, merge};
 use super::patch::Hunk;
 use super::places::{self, Location, Machine};
 use super::table::{self, Client, Format, Headless, NAME, Shape};
 use super::unified::unified;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Effect, Verdict};
 use crate::context::Context;
 use crate::error::Error;
 use crate::release::{Layout, digest};
@@ -218,6 +219,17 @@ pub fn require_known(clients: &[String]) -> Result<(), ClientsError> {
 
 /// What is wanted in a client's file. None if this installation's paths cannot be written as text.
 pub(super) fn wanted(client: &Client, layout: &Layout, options: &Options, name: &str) -> Option<Wanted> {
+    wanted_for(client, &layout.launcher(), &layout.config(), options, name)
+}
+
+/// The same of any program and its config.
+pub(super) fn wanted_for(
+    client: &Client,
+    command: &Path,
+    config: &Path,
+    options: &Options,
+    name: &str,
+) -> Option<Wanted> {
     let text = |path: &Path| path.to_str().map(str::to_owned).map(Literal::Text);
     match client.shape {
         Shape::Rule { path } => Some(Wanted::Item { path, text: format!("mcp__{name}") }),
@@ -226,9 +238,9 @@ pub(super) fn wanted(client: &Client, layout: &Layout, options: &Options, name: 
             for (key, value) in texts {
                 leaves.push(Leaf::may(one_key(key), Literal::Text((*value).to_owned())));
             }
-            leaves.push(Leaf::must(&["command"], text(&layout.launcher())?));
+            leaves.push(Leaf::must(&["command"], text(command)?));
             leaves.push(Leaf::must(&["args"], Literal::Texts(vec!["serve".into()])));
-            leaves.push(Leaf::must(&["env", "AGENT_BRIDGE_CONFIG"], text(&layout.config())?));
+            leaves.push(Leaf::must(&["env", "AGENT_BRIDGE_CONFIG"], text(config)?));
             if let Some(folder) = &options.state_dir {
                 leaves.push(Leaf::must(&["env", "AGENT_BRIDGE_STATE_DIR"], text(folder)?));
             }
@@ -273,6 +285,7 @@ pub(super) fn selected(options: &Options) -> impl Iterator<Item = &'static Clien
 pub fn plan(context: &Context, layout: &Layout, options: &Options) -> Result<Plan, Error> {
     require_known(&options.clients)?;
     let mut clients: Vec<ClientPlan> = Vec::new();
+    let registered = Registered::read(layout);
     for client in selected(options) {
         let is_rule = matches!(client.shape, Shape::Rule { .. });
         if is_rule && !options.allow_headless {
@@ -289,7 +302,14 @@ pub fn plan(context: &Context, layout: &Layout, options: &Options) -> Result<Pla
             clients.push(nowhere(client));
         }
         for location in locations {
-            let one = plan_one(client, context, layout, options, &location, &name);
+            let mut one = plan_one(client, context, layout, options, &location, &name);
+            if one.verdict.effect == Effect::NotRegistered
+                && !is_rule
+                && let Some(target) = &one.target
+                && let Some(txid) = registered.by(client.id, target)
+            {
+                one.verdict = Verdict::lost(&Lost::new(client, target, txid));
+            }
             // The second of two applications of one client is not worth a line if it is not there.
             if one.state != Found::NotInstalled || client.id == client.belongs_to {
                 clients.push(one);

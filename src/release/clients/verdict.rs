@@ -29,6 +29,8 @@ pub enum Effect {
     Elsewhere,
     /// It has no entry.
     NotRegistered,
+    /// It has none any more: a client that ran wrote its own copy of the file over ours.
+    Lost,
     /// The client is not there.
     NotInstalled,
     /// Its file cannot be read.
@@ -54,6 +56,10 @@ impl Verdict {
 
     pub(super) fn not_installed() -> Self {
         Self { effect: Effect::NotInstalled, by: None, why: "the client was not found".into() }
+    }
+
+    pub(super) fn lost(lost: &super::Lost) -> Self {
+        Self::new(Effect::Lost, &lost.path, format!("{}. {}", lost.why, lost.next))
     }
 
     pub(super) fn unreadable() -> Self {

@@ -189,8 +189,17 @@ fn document(plan: &Plan, backup: Option<&Path>, found: &[Found], steps: &[next_s
         .iter()
         .map(|found| json!({"agent": found.id, "path": found.path.display().to_string(), "version": found.version}))
         .collect();
-    let steps: Vec<Value> =
-        steps.iter().map(|step| json!({"title": step.title, "text": step.text})).collect();
+    let steps: Vec<Value> = steps
+        .iter()
+        .map(|step| {
+            let mut entry = json!({"title": step.title, "text": step.text});
+            if let Some((client, file)) = &step.client {
+                entry["client"] = json!(client);
+                entry["file"] = json!(file.as_ref().map(|file| file.display().to_string()));
+            }
+            entry
+        })
+        .collect();
     json!({
         "schema": "agent-bridge/config-init/1",
         "kind": "config-init",

@@ -1,63 +1,70 @@
-//! How to register the server in each host, ready to copy.
+//! How to go on after the config was written, ready to copy.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
+use crate::cli::configure_clients;
 use crate::context::Context;
+use crate::release::{Layout, clients};
 
 /// Something to do after the config is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    pub(super) title: &'static str,
+    pub(super) title: String,
     pub(super) text: String,
+    /// The client that it is about, and its file.
+    pub(super) client: Option<(&'static str, Option<PathBuf>)>,
 }
 
-/// The steps after `config` was written. `found_without_flag`: hosts need not be told where it is.
+impl Step {
+    fn of(title: &str, text: String) -> Self {
+        Self { title: title.to_owned(), text, client: None }
+    }
+}
+
+/// The steps after `config` was written. `found_without_flag`: this program finds it without being told.
 pub(super) fn after(context: &Context, config: &Path, found_without_flag: bool) -> Vec<Step> {
     let exe = context.exe.display().to_string();
-    let config = config.display().to_string();
-    let flag = if found_without_flag { vec![] } else { vec!["--config", config.as_str()] };
-    let command = |before: &[&str], after: &[&str]| {
-        let words = before.iter().chain(after);
+    let shown = config.display().to_string();
+    let flag = if found_without_flag { vec![] } else { vec!["--config", shown.as_str()] };
+    let command = |words: &[&str], flag: &[&str]| {
+        let words = words.iter().chain(flag);
         line(words.copied(), cfg!(windows))
     };
-    let serve = [&[exe.as_str(), "serve"], flag.as_slice()].concat();
-    let doctor = [&[exe.as_str(), "doctor"], flag.as_slice()].concat();
-    // Gemini's own parser takes options for itself up to the `--`.
-    let gemini = if flag.is_empty() { vec![] } else { [&["--"], flag.as_slice()].concat() };
-    let desktop = json!({"mcpServers": {"agent-bridge": {"command": exe, "args": serve[1..]}}});
-    vec![
-        Step { title: "Check that everything is in place", text: command(&doctor, &[]) },
-        Step { title: "Register in Codex (add to ~/.codex/config.toml)", text: codex_table(&serve) },
-        Step {
-            title: "Register in Claude Code",
-            text: command(&["claude", "mcp", "add", "-s", "user", "agent-bridge", "--"], &serve),
-        },
-        Step {
-            title: "Register in Claude Desktop (merge into claude_desktop_config.json)",
-            text: format!("{desktop:#}"),
-        },
-        Step {
-            title: "Register in Gemini CLI",
-            text: command(
-                &["gemini", "mcp", "add", "-s", "user", "--timeout", "300000", "agent-bridge", &exe, "serve"],
-                &gemini,
-            ),
-        },
-    ]
-}
-
-/// `codex mcp add` cannot write the last two keys: without the first a long call is cut short, without the
-/// second a headless Codex refuses every tool that starts work.
-fn codex_table(serve: &[&str]) -> String {
-    // JSON's strings and lists are TOML's as well.
-    let args = serde_json::Value::from(&serve[1..]);
-    format!(
-        "[mcp_servers.agent-bridge]\ncommand = {}\nargs = {args}\ntool_timeout_sec = 300\n\
-         default_tools_approval_mode = \"approve\"",
-        serde_json::Value::from(serve[0])
-    )
+    let mut steps = vec![Step::of("Check that everything is in place", command(&[&exe, "doctor"], &flag))];
+    // The config of an installation goes with its launcher.
+    let layout = Layout::select(context, None).ok();
+    let layout = layout.filter(|layout| layout.config() == config && layout.launcher().is_file());
+    let program = match &layout {
+        Some(layout) => {
+            let words = [&exe, "configure-clients", "--apply"];
+            steps.push(Step::of(
+                "Register in every host that is here; without --apply only shown",
+                command(&words, &[]),
+            ));
+            layout.launcher()
+        }
+        None => context.exe.clone(),
+    };
+    let options = clients::Options {
+        state_dir: configure_clients::state_dir(context, None),
+        ..clients::Options::default()
+    };
+    for entry in clients::entries_to_paste(context, &program, config, &options) {
+        let file = entry
+            .file
+            .as_ref()
+            .map_or_else(|| "its config file".to_owned(), |file| file.display().to_string());
+        steps.push(Step {
+            title: format!("Register in {} by hand (add to {file})", entry.name),
+            text: entry.text,
+            client: Some((entry.client, entry.file)),
+        });
+    }
+    steps.push(Step::of(
+        "Only if headless runs shall call the tools without a question, add to these",
+        clients::headless_settings().join("\n"),
+    ));
+    steps
 }
 
 /// A command as a person can paste it: for a POSIX shell, or PowerShell on Windows.
