@@ -76,7 +76,9 @@ pub struct Interruption {
 
 /// Is told of every place that a transaction passes.
 #[derive(Clone)]
-struct Watcher(Arc<dyn Fn(&Interruption, &str) + Send + Sync>);
+struct Watcher(Arc<Watch>);
+
+type Watch = dyn Fn(&Interruption, &str) + Send + Sync;
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
