@@ -91,10 +91,6 @@ fn release_commands_print_one_document_or_nothing_and_no_colours() {
     world.set_env("NO_COLOR", "1");
     for (arguments, kind) in [
         (&["inspect"][..], "inspection"),
-        (&["history"], "history"),
-        (&["readiness"], "readiness"),
-        (&["recover"], "recovery"),
-        (&["recover", "--dry-run"], "recovery"),
         (&["configure-clients"], "configure-clients"),
         (&["configure-clients", "--check"], "configure-clients-check"),
     ] {
@@ -105,18 +101,22 @@ fn release_commands_print_one_document_or_nothing_and_no_colours() {
         let printed = format!("{}{}", plain.stdout(), plain.stderr());
         assert!(!printed.is_empty() && !printed.contains('\u{1b}'), "{arguments:?}: {plain}");
     }
-    assert!(!root.exists(), "looking at a folder that is not there makes none");
     let id = "1.0.0+0123abc";
-    for (arguments, code) in [
-        (&["cutover", id, "--yes"][..], "RELEASE_NOT_INSTALLED"),
-        (&["rollback", "--yes"], "RELEASE_NOTHING_CURRENT"),
-        (&["canary", "release", id], "RELEASE_NOT_INSTALLED"),
-        (&["history", "mark", "1", "good"], "RELEASE_UNKNOWN_GENERATION"),
+    for arguments in [
+        &["history"][..],
+        &["readiness"],
+        &["recover"],
+        &["recover", "--dry-run"],
+        &["cutover", id, "--yes"],
+        &["rollback", "--yes"],
+        &["history", "mark", "1", "good"],
     ] {
         for more in [&[][..], &["--json"]] {
-            complaint(&world.bridge(arguments.iter().chain(more)), 2, code);
+            complaint(&world.bridge(arguments.iter().chain(more)), 2, "RELEASE_NO_INSTALLATION");
         }
     }
+    complaint(&world.bridge(["canary", "release", id]), 2, "RELEASE_NOT_INSTALLED");
+    assert!(!root.exists(), "looking at a folder that is not there makes none");
     complaint(&world.bridge(["cutover", "1.0.0", "--yes"]), 64, "RELEASE_ID_INVALID");
 }
 
