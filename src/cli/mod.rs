@@ -22,6 +22,7 @@ mod launcher;
 mod man;
 mod output;
 mod package;
+mod paste;
 mod prune;
 mod readiness;
 mod recover;
