@@ -208,3 +208,49 @@ fn spaces_quotes_and_composed_accents_in_every_path() {
 fn spaces_quotes_and_decomposed_accents_in_every_path() {
     everything_works_below(DECOMPOSED);
 }
+
+/// Field report 93: the last step before the decision fails, when launcher, clients' files and config are written already.
+#[test]
+fn a_switch_that_fails_at_its_last_step_puts_back_more_than_the_program() {
+    let (at, old, _) = installation(World::new().build());
+    let files = [
+        (at.home().join(".codex").join("config.toml"), "# mine\nmodel = \"mine\" # and this\n"),
+        (at.home().join(".claude.json"), "{ \"mine\": [1, 2] }\n"),
+    ];
+    for (path, text) in &files {
+        write(path, text);
+    }
+    let staged = at.path().join("staged.json");
+    let other = json!({ "allowedRoots": [at.repo()], "stateDir": at.path().join("another state") });
+    write(&staged, other.to_string());
+    let bad = at.place(&Release::script("2.0.0", "#!/bin/sh\nkill -9 $$\n"));
+    let before = at.lasting_tree();
+    let mut command = at.bridge_command(["cutover", &bad, "--yes", "--clients", "--update-launcher"]);
+    command.arg("--stage-config").arg(&staged);
+    let failed = process::run(command, DEADLINE).expect_code(3);
+    assert!(failed.stderr().contains("RELEASE_PROBE_FAILED"), "{failed}");
+    // Field report 90: the end by that signal is named, with what it usually is.
+    assert!(failed.stderr().contains("signal 9"), "{failed}");
+    assert!(at.lasting_tree() == before, "launcher, config or pointer were changed");
+    for (path, text) in &files {
+        assert_eq!(&std::fs::read_to_string(path).unwrap(), text, "{}", path.display());
+    }
+    assert_eq!(at.current().release_id.as_str(), old);
+    // All of it had been written before: the journal names each file.
+    let all = agent_bridge::release::journal::verify_all(&at.layout()).unwrap();
+    let last = all.last().unwrap();
+    assert_eq!(last.outcome(), Some(agent_bridge::release::journal::Outcome::Undone));
+    let replaced: Vec<String> = last
+        .records
+        .iter()
+        .filter_map(|(_, record)| match record {
+            agent_bridge::release::journal::Record::Replace { path, .. } => {
+                Some(path.file_name().unwrap().to_string_lossy().into_owned())
+            }
+            _ => None,
+        })
+        .collect();
+    for name in ["agent-bridge", "config.toml", ".claude.json", "config.json"] {
+        assert!(replaced.iter().any(|one| one == name), "{name} is not among {replaced:?}");
+    }
+}
