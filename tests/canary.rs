@@ -388,6 +388,7 @@ fn a_staged_config_is_judged_by_the_release_itself() {
     let world = ReleaseWorld::new();
     let id = world.place(&good());
     world.make_current(&id);
+    let mute = world.place(&Release::script("0.0.9", "#!/bin/sh\nexit 5\n"));
     let staged = world.path().join("staged config.json");
     std::fs::write(&staged, usable_config(&world)).unwrap();
     let before = world.lasting_tree();
@@ -408,6 +409,16 @@ fn a_staged_config_is_judged_by_the_release_itself() {
     let ran = canary(&world, &["config", &path, "--release", &id]);
     let message = ran.expect_failure("config", "CANARY_FAILED");
     assert!(message.contains("allowedRoots") && !message.contains("planted"), "{message}");
+
+    for whole in ["not a config", "[]", "{ \"allowedRoots\": [", ""] {
+        std::fs::write(&staged, whole).unwrap();
+        let ran = canary(&world, &["config", &path, "--release", &id]);
+        let message = ran.expect_failure("config", "CANARY_FAILED");
+        assert!(!message.contains(": :") && !message.contains("::") && !message.contains("()"), "{message}");
+    }
+    let ran = canary(&world, &["config", &path, "--release", &mute]);
+    let message = ran.expect_failure("config", "CANARY_FAILED");
+    assert!(message.ends_with("its check ended with exit code 5 and without a word"), "{message}");
 
     let ran = canary(&world, &["config", "/not/there.json", "--release", &id]);
     ran.expect_failure("config", "CANARY_FAILED");

@@ -6,7 +6,6 @@ mod support;
 use std::time::Instant;
 
 use support::prelude::*;
-use support::release::{Release, ReleaseWorld};
 
 /// A world with a shared config and one installed release, which is not current yet.
 fn installed(version: &str) -> (ReleaseWorld, String) {
@@ -361,49 +360,6 @@ fn one_command_at_a_time() {
     assert!(refused.stderr().contains("RELEASE_LOCKED"), "{}", refused.stderr());
     drop(lock);
     cutover(&at, &id, &[]).expect_code(0);
-}
-
-#[test]
-fn a_trial_that_nobody_used_in_time_is_left_by_the_next_start() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
-    let new = at.place(&Release::of_bridge("1.1.0"));
-    cutover(&at, &new, &["--trial", "0s"]).expect_code(0);
-    assert_eq!(served_version(&at), env!("CARGO_PKG_VERSION"));
-    assert_eq!(at.current().release_id.as_str(), old);
-    let history = at.bridge(["history", "--json"]).expect_code(0).json();
-    assert_eq!(history["generations"][1]["verdict"], "bad");
-}
-
-#[test]
-fn a_trial_that_a_client_used_is_blessed_and_stays() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
-    let new = at.place(&Release::of_bridge("1.1.0"));
-    cutover(&at, &new, &["--trial", "1h"]).expect_code(0);
-    served_version(&at);
-    served_version(&at);
-    assert_eq!(at.current().release_id.as_str(), new);
-    let history = at.bridge(["history", "--json"]).expect_code(0).json();
-    assert_eq!(history["generations"][1]["verdict"], "good", "{history:#}");
-}
-
-/// A program that passes its probe and fails ever after.
-#[cfg(unix)]
-#[test]
-fn a_trial_that_keeps_failing_goes_back_by_itself() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
-    let script = format!("#!/bin/sh\n[ -n \"$AGENT_BRIDGE_PROBE\" ] && exec '{BRIDGE}' \"$@\"\nexit 9\n");
-    let bad = at.place(&Release::script("1.1.0", &script));
-    cutover(&at, &bad, &["--trial", "1h", "--trial-failures", "2"]).expect_code(0);
-    for _ in 0..2 {
-        let mut command = at.command(at.layout().launcher());
-        command.arg("serve");
-        process::run(command, DEADLINE).expect_code(9);
-    }
-    assert_eq!(served_version(&at), env!("CARGO_PKG_VERSION"));
-    assert_eq!(at.current().release_id.as_str(), old);
 }
 
 #[test]

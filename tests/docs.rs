@@ -9,13 +9,14 @@ use std::path::Path;
 use support::prelude::*;
 
 /// The documents about the program, by path below the project's folder.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "HANDOFF.md",
     "CHANGELOG.md",
     "SECURITY.md",
     "docs/architecture.md",
     "docs/configuration.md",
+    "docs/field-reports.md",
     "docs/mock-agent.md",
     "docs/portability.md",
     "docs/release.md",
@@ -391,4 +392,28 @@ fn a_documented_call_is_found_wherever_it_is_written() {
         calls,
         [(words(&["delegate"]), words(&["--cwd"])), (words(&["turns", "wait"]), words(&["--timeout"]))]
     );
+}
+
+#[test]
+fn every_field_report_has_tests_that_exist() {
+    let rows = table(&read("docs/field-reports.md"), "no. | what happened | tests");
+    let numbers: Vec<u32> = rows.iter().map(|row| row[0].parse().expect("a number")).collect();
+    let wanted: Vec<u32> = [34].into_iter().chain(40..=42).chain(73..=94).collect();
+    assert_eq!(numbers, wanted);
+    for row in &rows {
+        let mut named = 0;
+        for part in row[2].split("; ") {
+            let (file, tests) = part.split_once(": ").expect("a file and its tests");
+            let text = read(file.trim_matches('`'));
+            for test in tests.split(", ").map(|test| test.trim_matches('`')) {
+                let at = text.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{file} has no {test}"));
+                // A test, and not a function of that name.
+                let above = text[..at].lines().rev().take_while(|line| !line.is_empty()).collect::<Vec<_>>();
+                let marked = above.iter().any(|line| line.contains("#[test]") || line.contains("proptest!"));
+                assert!(marked || file.contains("client_files"), "{file}: {test} is no test");
+                named += 1;
+            }
+        }
+        assert!(named > 0, "{} has no test", row[0]);
+    }
 }

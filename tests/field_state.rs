@@ -518,23 +518,6 @@ fn the_terminal_gets_an_answer_that_cannot_be_recorded() {
     assert!(ended.stderr().contains("RECORD_NOT_WRITTEN"), "{ended}");
 }
 
-/// A library that makes every lock call of a program answer like this.
-#[cfg(target_os = "linux")]
-fn lock_wrapper(world: &World, body: &str) -> Option<std::path::PathBuf> {
-    let source = world.path().join("locks.c");
-    let library = world.path().join("locks.so");
-    std::fs::write(&source, format!("#include <errno.h>\nint flock(int file, int how) {{ {body} }}\n"))
-        .unwrap();
-    let mut compiler = std::process::Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
-    if compiler.output().is_ok_and(|output| output.status.success()) {
-        return Some(library);
-    }
-    assert!(std::env::var_os("CI").is_none(), "this test must run in CI, where there is a C compiler");
-    eprintln!("SKIPPED: no C compiler");
-    None
-}
-
 /// 42
 #[cfg(target_os = "linux")]
 #[test]
@@ -547,7 +530,7 @@ fn a_state_folder_without_working_locks_is_refused_with_advice() {
         let mut world = world(json!({ "counter": "../outside/runs" }));
         // The folder exists and was used: a good past proves nothing.
         world.bridge(["delegate", "codex", "Do it."]).expect_code(0);
-        let Some(library) = lock_wrapper(&world, body) else { return };
+        let Some(library) = support::world::lock_wrapper(&world, body) else { return };
         world.set_env("LD_PRELOAD", library);
         let refused = world.bridge(["delegate", "codex", "Do it."]).expect_code(2);
         assert!(refused.stderr().contains("LOCKS_") && refused.stderr().contains("stateDir"), "{refused}");

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::demo_release;
 use super::output::{Output, duration};
+use super::paste;
 use super::story::{Story, millis};
 use crate::agents::mock_program;
 use crate::context::Context;
@@ -78,15 +79,22 @@ pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
     }
     output.line(format!("\nAll of it took {}.", duration(millis(began))));
     let program = name_to_type(context);
-    let remove = if cfg!(windows) { "rmdir /s /q" } else { "rm -r" };
     if !args.clean {
         output.line(format!("\nEverything is still there:\n  repository  {}", stage.repo.display()));
         output.line(format!("  config      {}", stage.config.display()));
         output.line(format!("  state       {}", stage.state.display()));
-        output.line(format!("\nLook at it:\n  {program} --config {} sessions list", stage.config.display()));
-        output.line(format!("Remove it:\n  {remove} {}", stage.dir.display()));
+        let config = stage.config.to_string_lossy();
+        let look = paste::line([&program, "--config", &config, "sessions", "list"].into_iter());
+        output.line(format!("\nLook at it:\n  {look}"));
+        let dir = stage.dir.to_string_lossy();
+        let remove = match cfg!(windows) {
+            true => format!("rmdir /s /q \"{dir}\""),
+            false => paste::line(["rm", "-r", &dir].into_iter()),
+        };
+        output.line(format!("Remove it:\n  {remove}"));
     }
-    output.line(format!("\nNext, with your own folders and agents:\n  {program} config init"));
+    let init = paste::line([program.as_str(), "config", "init"].into_iter());
+    output.line(format!("\nNext, with your own folders and agents:\n  {init}"));
     Ok(Exit::Ok)
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::demo::{Args, failure, name_to_type, throwaway_folder};
 use super::output::{Output, duration};
+use super::paste;
 use super::story::{Story, millis};
 use crate::context::Context;
 use crate::error::{Exit, Result};
@@ -43,13 +44,16 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
     output.line(format!("\nAll of it took {}.", duration(millis(began))));
     if !args.clean {
         let program = name_to_type(context);
-        output.line(format!("\nLook at it:\n  {program} inspect --root {}", stage.layout.root().display()));
-        output.line(format!("  {program} history --root {}", stage.layout.root().display()));
-        let dir = stage.dir.display();
+        let root = stage.layout.root().to_string_lossy();
+        let look = |command: &str| paste::line([program.as_str(), command, "--root", &root].into_iter());
+        output.line(format!("\nLook at it:\n  {}\n  {}", look("inspect"), look("history")));
+        let dir = stage.dir.to_string_lossy();
         let remove = if cfg!(windows) {
-            format!("rmdir /s /q {dir}")
+            format!("rmdir /s /q \"{dir}\"")
         } else {
-            format!("chmod -R u+w {dir} && rm -r {dir}")
+            let [unlock, remove] = [&["chmod", "-R", "u+w"][..], &["rm", "-r"]]
+                .map(|words| paste::line(words.iter().copied().chain([&*dir])));
+            format!("{unlock} && {remove}")
         };
         output.line(format!("\nThe releases in it are read-only; remove it with:\n  {remove}"));
     }

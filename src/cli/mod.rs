@@ -23,6 +23,7 @@ mod launcher;
 mod man;
 mod output;
 mod package;
+mod paste;
 mod prune;
 mod readiness;
 mod recover;

@@ -59,9 +59,8 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         kills: args.kills,
         seed: args.seed,
     };
-    let bar = bar(output.stderr_is_terminal);
-    let mut progress = |done: u32, total: u32, step: &str| {
-        bar.set_length(total.into());
+    let bar = bar(output.stderr_is_terminal, rehearsal::steps(&options));
+    let mut progress = |done: u32, step: &str| {
         bar.set_position(done.into());
         bar.set_message(step.to_owned());
     };
@@ -113,10 +112,10 @@ fn counted(kills: &Kills) -> String {
     said.collect::<Vec<_>>().join(", ")
 }
 
-fn bar(is_terminal: bool) -> ProgressBar {
+fn bar(is_terminal: bool, steps: u32) -> ProgressBar {
     let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(0), target);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+    let bar = ProgressBar::with_draw_target(Some(steps.into()), target);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     if is_terminal {
         bar.enable_steady_tick(Duration::from_secs(1));

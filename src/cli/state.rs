@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::confirm::confirm;
 use super::output::Output;
+use super::paste;
 use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Exit, Result};
@@ -121,10 +122,9 @@ fn show(audit: &Audit, output: &mut Output) {
         (_, _, false) => format!("NOT private: {folder}, {} findings", audit.violation_count),
     });
     if let (Some(backup), Some(sha256)) = (&audit.backup, &audit.backup_sha256) {
-        // Every path in quotes: both shells take them so.
-        output.line(format!(
-            "undo it with:\n  agent-bridge state restore --state \"{folder}\" --backup \"{}\" --expect-sha256 {sha256}",
-            backup.display()
-        ));
+        let (folder, backup) = (folder.to_string(), backup.display().to_string());
+        let words = ["agent-bridge", "state", "restore", "--state", &folder, "--backup", &backup];
+        let undo = paste::line(words.into_iter().chain(["--expect-sha256", sha256]));
+        output.line(format!("undo it with:\n  {undo}"));
     }
 }

@@ -43,6 +43,11 @@ impl ClientWorld {
         Self { world }
     }
 
+    /// In a world whose installation is to stay as it is.
+    pub fn of_installed(world: ReleaseWorld) -> Self {
+        Self { world }
+    }
+
     pub fn launcher(&self) -> String {
         self.layout().launcher().to_str().expect("a path in UTF-8").to_owned()
     }

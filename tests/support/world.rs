@@ -34,6 +34,7 @@ pub struct WorldBuilder {
     config: Value,
     env: BTreeMap<OsString, OsString>,
     files: Vec<(String, String)>,
+    below: String,
 }
 
 /// A world. See the module for an example.
@@ -47,7 +48,7 @@ impl World {
     /// Begins a world whose config allows its repository and, as the agents' defaults go, says nothing else.
     #[allow(clippy::new_ret_no_self, reason = "a world is described first: World::new().….build()")]
     pub fn new() -> WorldBuilder {
-        WorldBuilder { config: json!({}), env: BTreeMap::new(), files: Vec::new() }
+        WorldBuilder { config: json!({}), env: BTreeMap::new(), files: Vec::new(), below: String::new() }
     }
 
     /// The folder that holds everything below, canonical.
@@ -293,6 +294,12 @@ impl WorldBuilder {
         self
     }
 
+    /// Makes it below folders of these names.
+    pub fn below(mut self, names: &str) -> Self {
+        names.clone_into(&mut self.below);
+        self
+    }
+
     /// Makes it.
     pub fn build(self) -> World {
         let mut folder = tempfile::Builder::new()
@@ -303,7 +310,8 @@ impl WorldBuilder {
             folder.disable_cleanup(true);
             eprintln!("world kept: {}", folder.path().display());
         }
-        let path = canonical(folder.path());
+        let path = canonical(folder.path()).join(&self.below);
+        std::fs::create_dir_all(&path).expect("the folder of the world");
         for name in ["home", "repo", "outside", "bin", "tools", "tmp"] {
             std::fs::create_dir(path.join(name)).expect("a folder of the world");
         }
@@ -405,6 +413,23 @@ fn base_environment(path: &Path) -> BTreeMap<OsString, OsString> {
         set(&format!("GIT_{role}_DATE"), "2026-01-01T00:00:00Z".into());
     }
     env
+}
+
+/// A library that makes every lock call of a program that is started with it answer like this.
+#[cfg(target_os = "linux")]
+pub fn lock_wrapper(world: &World, body: &str) -> Option<PathBuf> {
+    let source = world.path().join("locks.c");
+    let library = world.path().join("locks.so");
+    std::fs::write(&source, format!("#include <errno.h>\nint flock(int file, int how) {{ {body} }}\n"))
+        .expect("a source file");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    if compiler.output().is_ok_and(|output| output.status.success()) {
+        return Some(library);
+    }
+    assert!(std::env::var_os("CI").is_none(), "this test must run in CI, where there is a C compiler");
+    eprintln!("SKIPPED: no C compiler");
+    None
 }
 
 /// A program on the test's own search path.

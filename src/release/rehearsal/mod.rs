@@ -46,8 +46,13 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// How far it is: steps done, steps in all, and the one that begins.
-pub type Progress<'a> = dyn FnMut(u32, u32, &str) + 'a;
+/// How far it is: steps done, and the one that begins.
+pub type Progress<'a> = dyn FnMut(u32, &str) + 'a;
+
+/// How many steps it has.
+pub fn steps(options: &Options) -> u32 {
+    STEPS.saturating_add(options.kills)
+}
 
 /// What happened.
 #[derive(Clone, Debug, Serialize)]
@@ -267,7 +272,7 @@ impl Play<'_, '_> {
 
     /// Tells that a step begins.
     fn begin(&mut self, name: &str) -> Instant {
-        (self.progress)(self.begun, STEPS + self.options.kills, name);
+        (self.progress)(self.begun, name);
         self.begun += 1;
         Instant::now()
     }
