@@ -1,5 +1,6 @@
 //! `agent-bridge configure-clients`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -142,6 +143,12 @@ pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> 
         );
     } else {
         show(&plan, &written, output);
+        if let Some(path) = &args.plan_out {
+            output.note(&format!(
+                "The plan is kept; to write exactly it: agent-bridge configure-clients --apply {}",
+                path.display()
+            ));
+        }
         for one in &lost {
             output.note(&format!("warning: {}: {}\n  next: {}", one.path.display(), one.why, one.next));
         }
@@ -199,6 +206,11 @@ fn word(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+/// The ids under which files are asked for.
+fn belonging<'a>(files: impl Iterator<Item = &'a ClientPlan>) -> BTreeSet<&'static str> {
+    files.filter_map(|one| table::find(one.client)).map(|client| client.belongs_to).collect()
+}
+
 fn show(plan: &Plan, written: &Written, output: &mut Output) {
     for one in &plan.clients {
         let place = match (&one.file, one.state) {
@@ -213,8 +225,16 @@ fn show(plan: &Plan, written: &Written, output: &mut Output) {
             (Step::None, Found::Correct) => output.line("  nothing to do"),
             (Step::None, _) => output.line("  nothing of ours in it"),
             (step, state) => {
-                let verb = if written.txid.is_some() { "done" } else { "would be done" };
-                output.line(format!("  {} ({}), {verb}:", word(step), word(state)));
+                let verb = if written.txid.is_some() { "was" } else { "would be" };
+                let what = match (plan.operation, step, state) {
+                    ("configure", Step::Create, _) => "the file {} made with our entry".to_owned(),
+                    ("configure", _, Found::Absent) => "our entry {} added".to_owned(),
+                    ("configure", ..) => format!("our entry ({}) {{}} changed", word(state)),
+                    (_, Step::Delete, _) => "the file, which we made, {} removed".to_owned(),
+                    ("remove", ..) => "our entry {} taken out".to_owned(),
+                    _ => "what we changed {} put back".to_owned(),
+                };
+                output.line(format!("  {}:", what.replace("{}", verb)));
             }
         }
         for line in one.diff.lines() {
@@ -237,6 +257,7 @@ fn show(plan: &Plan, written: &Written, output: &mut Output) {
         if plan.operation == "configure"
             && one.verdict.effect != Effect::NotInstalled
             && one.action == Step::None
+            && one.errors.is_empty()
         {
             output.wrapped(&format!("  {}: {}", word(one.verdict.effect), one.verdict.why), 4);
         }
@@ -252,7 +273,17 @@ fn show(plan: &Plan, written: &Written, output: &mut Output) {
             output.line(format!("Written as {txid}."));
             output.note(&format!("To take it back: agent-bridge configure-clients --restore {txid} --apply"));
         }
-        None if plan.blocked().next().is_some() => output.line("Nothing was changed."),
+        None if plan.blocked().next().is_some() => {
+            output.line(
+                "Nothing was changed, and --apply writes to none of these until it can write to all of them.",
+            );
+            let good: BTreeSet<&str> = belonging(plan.clients.iter().filter(|one| one.change_required));
+            let bad = belonging(plan.blocked());
+            let good: Vec<String> = good.difference(&bad).map(|id| format!("--client {id}")).collect();
+            if !good.is_empty() {
+                output.note(&format!("Without those that cannot be changed: {}", good.join(" ")));
+            }
+        }
         None if plan.is_empty() => output.line("Nothing to do."),
         None => output.line("Nothing was changed. Add --apply to write this."),
     }

@@ -105,8 +105,8 @@ crate::codes! {
         cause: "A client's config file is there, but cannot be read or is not what the client reads. It is never taken for absent.",
         remedy: "Mend or move away the file, then run the same command again." }
     CLIENT_LINK_UNUSABLE { exit: Refused, retryable: false,
-        cause: "A client's config file is a link that leads nowhere, in a circle, or to where nothing may be written.",
-        remedy: "Mend the link, or change the file with the program that owns it (for instance home-manager)." }
+        cause: "A client's config file is read-only, or is a link that leads nowhere, in a circle, or to where nothing may be written.",
+        remedy: "Make the file and its folder writable or mend the link; or change the file with the program that owns it (for instance home-manager)." }
     CLIENT_AMBIGUOUS { exit: Refused, retryable: false,
         cause: "A client's config file has more than one entry for agent-bridge, so it cannot be told which one counts.",
         remedy: "Delete all but one of the entries, then run the same command again." }

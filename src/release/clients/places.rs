@@ -145,7 +145,8 @@ pub(super) fn look(file: &Path) -> Result<Look, ClientsError> {
         Err(error) => return Err(unreadable(error.to_string())),
     };
     if !found.is_file() {
-        return Err(unreadable("it is not a file".into()));
+        let what = if found.is_dir() { "it is a folder" } else { "it is not a file" };
+        return Err(unreadable(what.into()));
     }
     if found.len() > MAX_BYTES {
         return Err(unreadable(format!("it is larger than {} MB", MAX_BYTES / 1024 / 1024)));

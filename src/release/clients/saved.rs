@@ -96,7 +96,11 @@ pub fn saved_plan(
     }
     for (then, one) in saved.files.iter().zip(&now.clients) {
         let current = planned(one);
-        if current == *then {
+        // As it was, or as the plan wanted it: then it was applied before.
+        let same_file =
+            current.file == then.file && current.target == then.target && current.links == then.links;
+        let is_done = same_file && current.action == Step::None && current.before_sha256 == then.after_sha256;
+        if current == *then || is_done {
             continue;
         }
         let name = one
@@ -107,8 +111,6 @@ pub fn saved_plan(
         let short = |digest: &Option<String>| {
             digest.as_ref().map_or("no file".to_owned(), |digest| digest.chars().take(12).collect())
         };
-        let same_file =
-            current.file == then.file && current.target == then.target && current.links == then.links;
         let foreign = same_file
             && current.own_sha256 == then.own_sha256
             && current.action == then.action

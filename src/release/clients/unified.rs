@@ -73,7 +73,8 @@ pub fn unified(
         };
         let old_span = span(first.old_range(), last.old_range());
         let new_span = span(first.new_range(), last.new_range());
-        let section = old.section_of(first.old_range().start);
+        let changed = ops.iter().find(|op| op.tag() != similar::DiffTag::Equal).unwrap_or(first);
+        let section = old.section_of(changed.old_range().start);
         out.push_str(&format!("@@ -{old_span} +{new_span} @@{section}\n"));
         for op in ops {
             if op.tag() == similar::DiffTag::Equal {
