@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 #[allow(dead_code, reason = "only the digest of the tools is needed here")]
-#[path = "src/release/digest.rs"]
+#[path = "src/digest.rs"]
 mod digest;
 
 /// What goes into the program. A change in any of it runs this script again, so that `dirty` is never out of date.

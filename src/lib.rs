@@ -8,6 +8,7 @@ pub mod bridge;
 pub mod cli;
 pub mod config;
 pub mod context;
+pub mod digest;
 pub mod doctor;
 pub mod error;
 pub mod mcp;

@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["bridge", "release", "doctor"],
     &["agents", "store", "config", "policy"],
     &["process", "platform"],
-    &["context", "error"],
+    &["context", "digest", "error"],
 ];
 
 fn sources() -> Vec<(PathBuf, String)> {

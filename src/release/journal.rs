@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::digest;
 use super::{Layout, ReleaseError};
+use crate::digest;
 use crate::platform;
 
 /// Largest journal that is read.

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Record};
-use super::{Layout, ReleaseError, digest, recovery};
+use super::{Layout, ReleaseError, recovery};
 use crate::context::Clock;
+use crate::digest;
 use crate::error::Error;
 use crate::platform::{self, LockFile, PlatformError, Replacement};
 

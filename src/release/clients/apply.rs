@@ -8,10 +8,11 @@ use serde_json::json;
 use super::places;
 use super::plan::Plan;
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::platform;
 use crate::release::transaction::{self, InstallLock, Interruption, Purpose, Transaction};
-use crate::release::{Layout, ReleaseError, digest};
+use crate::release::{Layout, ReleaseError};
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -12,8 +12,9 @@ use super::places::{self, Location, Machine};
 use super::table::{self, Client, Format, Headless, NAME, Shape};
 use super::verdict::{self, Verdict};
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
-use crate::release::{Layout, digest};
+use crate::release::Layout;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]

@@ -11,10 +11,11 @@ use super::plan::{
 use super::table::{self, Shape};
 use super::verdict;
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::release::journal::{self, FileFacts, Outcome, Record};
 use crate::release::transaction;
-use crate::release::{Layout, ReleaseError, digest};
+use crate::release::{Layout, ReleaseError};
 
 /// The content of a client's file without what we did to our own entry: for a file that another program changed
 /// after us. `before` is what was there before us. None if that cannot be told, or if our own entry was changed
