@@ -8,6 +8,22 @@ use std::path::Path;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+/// A digest of bytes that come piece by piece.
+#[derive(Debug, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Takes the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The digest of all that was taken.
+    pub fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
+}
+
 /// The digest of bytes.
 pub fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
@@ -20,12 +36,12 @@ pub fn of_file(path: &Path) -> io::Result<(String, u64)> {
 
 /// The digest and the length of all that a reader gives.
 pub fn of_reader(mut reader: impl io::Read) -> io::Result<(String, u64)> {
-    let mut hasher = Sha256::new();
+    let mut hasher = Hasher::default();
     let mut length = 0;
     let mut piece = vec![0; 256 * 1024];
     loop {
         match reader.read(&mut piece) {
-            Ok(0) => return Ok((hex(&hasher.finalize()), length)),
+            Ok(0) => return Ok((hasher.finish(), length)),
             Ok(count) => {
                 hasher.update(&piece[..count]);
                 length += count as u64;
@@ -54,7 +70,7 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// Lower-case hexadecimal text.
-pub fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

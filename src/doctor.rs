@@ -6,13 +6,12 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use crate::agents::{AuthStatus, redaction};
 use crate::bridge::health::AgentView;
-use crate::bridge::plan::hex;
 use crate::config::Config;
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::platform;
 use crate::platform::{LockSupport, probe_locks};
@@ -172,7 +171,7 @@ pub fn examine(context: &Context, config: Result<&Config, &Error>, agents: &[Age
             git_sha: env!("AGENT_BRIDGE_GIT_SHA"),
             target: env!("AGENT_BRIDGE_TARGET"),
             path: context.exe.display().to_string(),
-            sha256: std::fs::read(&context.exe).ok().map(|bytes| hex(&Sha256::digest(&bytes))),
+            sha256: digest::of_file(&context.exe).ok().map(|(sha256, _)| sha256),
         },
         config: config_facts,
         state,

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use agent_bridge::release::digest;
+use agent_bridge::digest;
 use support::prelude::*;
 use support::release::{Release, ReleaseWorld};
 

@@ -816,7 +816,8 @@ fn written_against(writer: Writer, rounds: u64) {
     use std::collections::HashSet;
     use std::sync::mpsc::channel;
 
-    use agent_bridge::release::{clients, digest};
+    use agent_bridge::digest;
+    use agent_bridge::release::clients;
     let world = ClientWorld::new();
     let content = |count: u64| format!("{{\n  \"counter\": {count},\n  \"mcpServers\": {{}}\n}}\n");
     let path = world.put(".claude.json", content(0));

@@ -8,7 +8,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
+use agent_bridge::digest;
 use support::prelude::*;
 use support::world::{find_program, link, write};
 
@@ -41,10 +41,6 @@ fn task(world: &World, agent: &str, prompt: &str) -> Value {
 
 fn argv(record: &Value) -> Vec<String> {
     serde_json::from_value(record["argv"].clone()).unwrap()
-}
-
-fn hex_sha256(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bridge's environment reduced to these variables, as hosts do it.
@@ -120,7 +116,7 @@ fn a_prompt_of_any_size_takes_the_same_way() {
             host.call("delegate_task", task(&world, agent, &prompt)).ok();
             let record = take_record(&world);
             assert_eq!(record["stdinBytes"], prompt.len(), "{agent}, {kib} KiB");
-            assert_eq!(record["stdinSha256"], hex_sha256(&prompt), "{agent}, {kib} KiB");
+            assert_eq!(record["stdinSha256"], digest::of_bytes(prompt.as_bytes()), "{agent}, {kib} KiB");
             seen.push(argv(&record));
         }
         assert!(seen.iter().all(|argv| *argv == seen[0]), "the arguments differ: {seen:#?}");

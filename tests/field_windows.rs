@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 
-use agent_bridge::release::digest;
+use agent_bridge::digest;
 use agent_bridge::release::journal::{FileFacts, Journal, Record};
 use support::prelude::*;
 

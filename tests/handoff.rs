@@ -13,8 +13,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use agent_bridge::digest;
 use agent_bridge::platform;
-use agent_bridge::release::{digest, identity};
+use agent_bridge::release::identity;
 use support::bundle::Project;
 use support::prelude::*;
 use support::release::set_mode;

@@ -5,10 +5,11 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use agent_bridge::digest;
 use agent_bridge::platform;
 use agent_bridge::release::install::Receipt;
 use agent_bridge::release::layout::ReleaseId;
-use agent_bridge::release::{digest, verify};
+use agent_bridge::release::verify;
 use support::prelude::*;
 use support::process::{Finished, run};
 use support::release::{set_mode, tree};

@@ -6,13 +6,14 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use agent_bridge::digest;
 use agent_bridge::platform;
 #[cfg(unix)]
 use agent_bridge::release::journal::Action;
 use agent_bridge::release::journal::{Journal, Record};
 use agent_bridge::release::pointer::{self, Trial};
 use agent_bridge::release::transaction::InstallLock;
-use agent_bridge::release::{ReleaseId, digest, lease, trial};
+use agent_bridge::release::{ReleaseId, lease, trial};
 use support::prelude::*;
 use support::release::set_mode;
 

@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-use agent_bridge::release::digest;
+use agent_bridge::digest;
 use agent_bridge::release::metadata::Metadata;
 use support::bundle::{Project, files_below};
 use support::prelude::*;

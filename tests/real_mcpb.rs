@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use agent_bridge::release::digest;
+use agent_bridge::digest;
 use agent_bridge::release::metadata::Metadata;
 use support::bundle::{Project, files_below};
 use support::prelude::*;

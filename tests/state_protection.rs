@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_bridge::context::Context;
-use agent_bridge::release::digest;
+use agent_bridge::digest;
 use agent_bridge::release::state;
 use agent_bridge::release::transaction::Interruption;
 use support::prelude::*;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use agent_bridge::{platform, release::digest};
+use agent_bridge::{digest, platform};
 
 use super::{BRIDGE, Bench, Table, bare, folder, package_command, seconds, timed, write_program};
 

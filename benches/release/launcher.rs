@@ -3,9 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use agent_bridge::digest;
 use agent_bridge::release::metadata::{CAPABILITY, LAUNCHER_PROTOCOL, METADATA_FILE, SCHEMA_VERSION};
 use agent_bridge::release::pointer::{self, LauncherFacts, Pointer};
-use agent_bridge::release::{Layout, ReleaseId, digest, layout};
+use agent_bridge::release::{Layout, ReleaseId, layout};
 use serde_json::json;
 
 use super::{BRIDGE, Bench, Table, folder};

@@ -6,14 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use super::continuity::{Joined, join};
 use super::errors::BridgeError;
 use super::usage::KnownTotals;
 use crate::agents::{self, Agent, LaunchRequest, Outcome};
 use crate::config::{AgentConfig, Config, OnDisconnect};
 use crate::context::Context;
+use crate::digest;
 use crate::error::Result;
 use crate::policy::{self, AgentId, Asked, Sandbox, SandboxDecision};
 use crate::process::{DEPTH_VAR, current_depth};
@@ -165,7 +164,7 @@ pub fn plan(
         cross_agent_context: joined.cross_agent,
         resume: joined.resume,
         prompt: request.prompt.clone(),
-        outbound_sha256: hex(&Sha256::digest(joined.outbound.as_bytes())),
+        outbound_sha256: digest::of_bytes(joined.outbound.as_bytes()),
         idempotency_key: request.idempotency_key.clone(),
         request_sha256: request_digest(request),
         requested_by: request.requested_by.clone(),
@@ -318,16 +317,7 @@ fn request_digest(request: &TurnRequest) -> String {
         request.timeout.map(|t| t.as_millis().to_string()),
         request.session_id,
     ]);
-    hex(&Sha256::digest(parts.to_string().as_bytes()))
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    digest::of_bytes(parts.to_string().as_bytes())
 }
 
 /// The turn that an idempotency key names, if the request is the one it was made for.

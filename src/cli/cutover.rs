@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::confirm::{confirm, parse_time};
 use super::output::{Output, remark};
 use crate::context::Context;
+use crate::digest;
 use crate::error::{Error, Exit, Result};
 use crate::release::cutover::{self, Request, Switched, TrialTerms};
 use crate::release::transaction::Interruption;
-use crate::release::{Layout, ReleaseError, ReleaseId, clients, digest, rollback};
+use crate::release::{Layout, ReleaseError, ReleaseId, clients, rollback};
 
 /// What both commands take.
 #[derive(Debug, clap::Args)]

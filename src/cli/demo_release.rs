@@ -14,10 +14,11 @@ use super::output::{Output, duration};
 use super::paste;
 use super::story::{Story, millis};
 use crate::context::Context;
+use crate::digest;
 use crate::error::{Exit, Result};
 use crate::release::layout::{Layout, program_name};
 use crate::release::metadata::{self, FileRecord, Metadata, Range, StateSchema, Target, ToolCatalogue};
-use crate::release::{digest, identity, journal, pointer};
+use crate::release::{identity, journal, pointer};
 
 /// The second release: the same program under another revision.
 const SECOND_REVISION: &str = "de30de30de30de30de30de30de30de30de30de30";

@@ -7,7 +7,6 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::bundle::{self, Variables};
 use super::effective::{Builder, Origin};
@@ -17,6 +16,7 @@ use super::schema_json::schema;
 use super::select::{Selected, select};
 use super::{Config, ConfigSource, document, shape};
 use crate::context::Context;
+use crate::digest;
 
 /// The largest config file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -144,7 +144,7 @@ fn examine_bytes(context: &Context, selected: Selected, bytes: &[u8]) -> Result<
         problems.add(&CONFIG_INVALID_VALUE, "", error.to_string());
         ConfigFile::default()
     });
-    let origin = Origin { path: &path, source, sha256: Some(hex(&Sha256::digest(bytes))) };
+    let origin = Origin { path: &path, source, sha256: Some(digest::of_bytes(bytes)) };
     let (config, lowered) = build(context, path.parent(), &file, &written, origin, &mut problems);
     Ok(Examined { config, problems: problems.list, written, variables: Variables::new(), lowered })
 }
@@ -205,8 +205,4 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
     }
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 (at byte {})", error.valid_up_to()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -4,17 +4,17 @@
 //! the program's whole tree.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::os::{self, Cut, Stream, Tree};
-use super::run::{END_WAIT, Event, OBSERVE, QUEUED_CHUNKS, TURN_VAR, exit_code, read_stream};
+use super::os::{self, Cut, Tree};
+use super::run::{END_WAIT, OBSERVE};
+use super::start::{Event, Started, ending, start};
 use super::stream::{Lines, Tail};
-use super::{PoliteStop, ProcessError, Program, command_line, resolve};
+use super::{PoliteStop, ProcessError, Program, resolve};
 
 /// How long the streams of a program that ended may stay open.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -88,80 +88,34 @@ impl Dialogue {
         limits: DialogueLimits,
         without_network: bool,
     ) -> Result<Self, ProcessError> {
-        resolve::check_startable(program)?;
-        command_line::check(program)?;
         let failed = |source: io::Error| resolve::explain_spawn_error(program, source);
-        let cut = Cut::new().map_err(failed)?;
-        let mut env = program.env.clone();
-        let marker = env
-            .entry(OsString::from(TURN_VAR))
-            .or_insert_with(|| format!("run-{}", uuid::Uuid::new_v4()).into())
-            .to_string_lossy()
-            .into_owned();
-        let mut command = Command::new(&program.program);
-        command
-            .args(&program.args)
-            .current_dir(&program.cwd)
-            .env_clear()
-            .envs(&env)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        if without_network {
-            os::leave_network(&mut command);
-        }
-        let (child, tree) = Tree::start(command, &marker, PoliteStop::TerminateGroup).map_err(failed)?;
-        let network_is_off = without_network && os::has_other_network(child.id());
-        let (sender, events) = sync_channel(QUEUED_CHUNKS);
-        let mut this = Self {
+        let mut started = start(program, Stdio::piped(), PoliteStop::TerminateGroup, |command| {
+            if without_network {
+                os::leave_network(command);
+            }
+        })?;
+        let network_is_off = without_network && os::has_other_network(started.child.id());
+        let (events, open_streams) = started.listen().map_err(failed)?;
+        let to_program = started.child.stdin.take().map(speak).transpose().map_err(failed)?;
+        let Started { child, tree, cut, at } = started;
+        Ok(Self {
             child,
             tree,
             cut,
             events,
-            to_program: None,
+            to_program,
             lines: Lines::new(limits.max_line),
             waiting: VecDeque::new(),
             tail: Tail::new(limits.stderr_tail),
-            open_streams: 0,
+            open_streams,
             exited: None,
             stdout_bytes: 0,
             bytes: 0,
             too_much: false,
             limits,
-            last_observed: Instant::now(),
+            last_observed: at,
             network_is_off,
-        };
-        this.connect(sender).map_err(failed)?;
-        Ok(this)
-    }
-
-    fn connect(&mut self, sender: std::sync::mpsc::SyncSender<Event>) -> io::Result<()> {
-        if let Some(pipe) = self.child.stdout.take() {
-            read_stream("stdout", Stream::stdout(pipe, &self.cut)?, Event::Stdout, sender.clone())?;
-            self.open_streams += 1;
-        }
-        if let Some(pipe) = self.child.stderr.take() {
-            read_stream("stderr", Stream::stderr(pipe, &self.cut)?, Event::Stderr, sender.clone())?;
-            self.open_streams += 1;
-        }
-        if let Some(mut pipe) = self.child.stdin.take() {
-            // A program that does not read must not hold us up.
-            let (to_program, texts) = channel::<Vec<u8>>();
-            thread::Builder::new().name("stdin".into()).spawn(move || {
-                for text in texts {
-                    if pipe.write_all(&text).and_then(|()| pipe.flush()).is_err() {
-                        return;
-                    }
-                }
-            })?;
-            self.to_program = Some(to_program);
-        }
-        let waiter = self.tree.exit_waiter()?;
-        thread::Builder::new().name("exit".into()).spawn(move || {
-            waiter.wait();
-            let _ = sender.send(Event::Exited);
-        })?;
-        Ok(())
+        })
     }
 
     /// Its process id.
@@ -288,13 +242,22 @@ impl Dialogue {
         }
         let mut farewell = Farewell { killed, bytes: self.bytes, survivors, ..Farewell::default() };
         if let Ok(Some(status)) = self.child.try_wait() {
-            farewell.exit_code = status.code().map(exit_code);
-            #[cfg(unix)]
-            {
-                farewell.signal = std::os::unix::process::ExitStatusExt::signal(&status);
-            }
+            (farewell.exit_code, farewell.signal) = ending(status);
         }
         farewell.stderr_tail = self.tail.text();
         farewell
     }
+}
+
+/// Starts the thread that says to the program what it is given: one that does not read must not hold us up.
+fn speak(mut pipe: ChildStdin) -> io::Result<Sender<Vec<u8>>> {
+    let (to_program, texts) = channel::<Vec<u8>>();
+    thread::Builder::new().name("stdin".into()).spawn(move || {
+        for text in texts {
+            if pipe.write_all(&text).and_then(|()| pipe.flush()).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(to_program)
 }

@@ -16,6 +16,7 @@ mod environment;
 mod error;
 mod resolve;
 mod run;
+mod start;
 mod stream;
 mod text;
 mod windows_shim;
@@ -39,7 +40,8 @@ pub use environment::{
 };
 pub use error::{CODES, ProcessError};
 pub use resolve::{Resolved, resolve};
-pub use run::{Captured, RunIo, TURN_VAR, capture, claim_all_children, end_leftovers, run};
+pub use run::{Captured, RunIo, capture, claim_all_children, end_leftovers, run};
+pub use start::TURN_VAR;
 pub use text::{readable, reorders_or_hides, strip_terminal};
 
 /// A program to start, complete: nothing is inherited but what is listed.

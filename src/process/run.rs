@@ -9,19 +9,16 @@
 //! - We end it: polite request, `grace`, kill; once the root is gone the rest is ended at once.
 //! - Both at the same time: the root's own end wins, and everything it printed is kept.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::os::{self, Cut, Stream, Tree};
+use super::os::{self, Cut, Tree};
+use super::start::{Event, Started, ending, start};
 use super::stream::{Lines, Tail};
-use super::{Limits, PoliteStop, ProcessError, Program, Report, Stopped, command_line, resolve};
-
-/// Marks every process of a turn, so that one which left the tree can still be told.
-pub const TURN_VAR: &str = "AGENT_BRIDGE_TURN_ID";
+use super::{Limits, PoliteStop, ProcessError, Program, Report, Stopped, resolve};
 
 /// How often `on_tick` is called; the promise is 50 ms.
 const TICK: Duration = Duration::from_millis(40);
@@ -33,11 +30,8 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 pub(super) const END_WAIT: Duration = Duration::from_secs(5);
 /// After the tree is gone its streams end at once, unless somebody outside holds them.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Read size, and with it the memory of the channel: 32 × 64 KiB.
-const CHUNK: usize = 64 * 1024;
 /// Longest line of standard error that is shown to the caller.
 const MAX_ERROR_LINE: usize = 64 * 1024;
-pub(super) const QUEUED_CHUNKS: usize = 32;
 
 /// Where a run's output goes, and who is told. All callbacks run on the calling thread.
 pub struct RunIo<'a> {
@@ -130,17 +124,6 @@ pub fn capture(program: &Program, timeout: Duration, max_bytes: usize) -> Result
     Ok(Captured { report, stdout: String::from_utf8_lossy(&stdout).into_owned() })
 }
 
-pub(super) enum Event {
-    /// Bytes of standard output.
-    Stdout(Vec<u8>),
-    /// Bytes of standard error.
-    Stderr(Vec<u8>),
-    /// One stream ended.
-    StreamEnd,
-    /// The root ended.
-    Exited,
-}
-
 #[derive(Clone, Copy)]
 enum Phase {
     Running,
@@ -181,31 +164,15 @@ impl<'a> Run<'a> {
         polite: PoliteStop,
         io: RunIo<'a>,
     ) -> Result<Self, ProcessError> {
-        resolve::check_startable(program)?;
-        command_line::check(program)?;
         let failed = |source: io::Error| resolve::explain_spawn_error(program, source);
-        let cut = Cut::new().map_err(failed)?;
-        let mut env = program.env.clone();
-        let marker = env
-            .entry(OsString::from(TURN_VAR))
-            .or_insert_with(|| format!("run-{}", uuid::Uuid::new_v4()).into())
-            .to_string_lossy()
-            .into_owned();
         let stdin = if program.stdin.is_empty() { Stdio::null() } else { Stdio::piped() };
-        let mut command = Command::new(&program.program);
-        command
-            .args(&program.args)
-            .current_dir(&program.cwd)
-            .env_clear()
-            .envs(&env)
-            .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let started = Instant::now();
-        let (mut child, tree) = Tree::start(command, &marker, polite).map_err(failed)?;
-        (io.on_started)(child.id());
-        let (sender, events) = sync_channel(QUEUED_CHUNKS);
-        let open_streams = connect(&mut child, &tree, &cut, program, &sender).map_err(failed)?;
+        let mut started = start(program, stdin, polite, |_| {})?;
+        (io.on_started)(started.child.id());
+        let (events, open_streams) = started.listen().map_err(failed)?;
+        if let Some(pipe) = started.child.stdin.take() {
+            write_prompt(pipe, program.stdin.clone()).map_err(failed)?;
+        }
+        let Started { child, tree, cut, at } = started;
         Ok(Self {
             limits: limits.clone(),
             polite,
@@ -219,10 +186,10 @@ impl<'a> Run<'a> {
             error_lines: Lines::new(MAX_ERROR_LINE),
             tail: Tail::new(limits.stderr_tail),
             phase: Phase::Running,
-            started,
+            started: at,
             last_byte: None,
-            last_tick: started,
-            last_observed: started,
+            last_tick: at,
+            last_observed: at,
             exited: None,
             report: Report::default(),
         })
@@ -446,17 +413,8 @@ impl<'a> Run<'a> {
 
     fn reap(&mut self) {
         let Ok(Some(status)) = self.child.try_wait() else { return };
-        self.report.exit_code = status.code().map(exit_code);
-        #[cfg(unix)]
-        {
-            self.report.signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        }
+        (self.report.exit_code, self.report.signal) = ending(status);
     }
-}
-
-/// Windows codes have 32 bits without a sign (`0xC0000005`); std shows them with one.
-pub(super) fn exit_code(code: i32) -> i64 {
-    if cfg!(windows) { i64::from(code.cast_unsigned()) } else { i64::from(code) }
 }
 
 fn length(bytes: &[u8]) -> u64 {
@@ -475,61 +433,6 @@ fn write_captured(file: &mut Option<Box<dyn Write + '_>>, bytes: Option<&[u8]>, 
         error.get_or_insert_with(|| failure.to_string());
         *file = None;
     }
-}
-
-/// Starts the threads of a run and returns how many streams are read.
-fn connect(
-    child: &mut Child,
-    tree: &Tree,
-    cut: &Cut,
-    program: &Program,
-    sender: &SyncSender<Event>,
-) -> io::Result<u32> {
-    let mut streams = 0;
-    if let Some(pipe) = child.stdout.take() {
-        read_stream("stdout", Stream::stdout(pipe, cut)?, Event::Stdout, sender.clone())?;
-        streams += 1;
-    }
-    if let Some(pipe) = child.stderr.take() {
-        read_stream("stderr", Stream::stderr(pipe, cut)?, Event::Stderr, sender.clone())?;
-        streams += 1;
-    }
-    if let Some(pipe) = child.stdin.take() {
-        write_prompt(pipe, program.stdin.clone())?;
-    }
-    let waiter = tree.exit_waiter()?;
-    let sender = sender.clone();
-    thread::Builder::new().name("exit".into()).spawn(move || {
-        waiter.wait();
-        let _ = sender.send(Event::Exited);
-    })?;
-    Ok(streams)
-}
-
-pub(super) fn read_stream(
-    name: &str,
-    mut stream: Stream,
-    event: fn(Vec<u8>) -> Event,
-    sender: SyncSender<Event>,
-) -> io::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(move || {
-        let mut buffer = vec![0; CHUNK];
-        loop {
-            match stream.read(&mut buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Some(count)) if count > 0 => {
-                    let bytes = buffer.get(..count).unwrap_or_default().to_vec();
-                    if sender.send(event(bytes)).is_err() {
-                        return;
-                    }
-                }
-                // The end, a cut, or a pipe that broke: no more will come.
-                Ok(_) | Err(_) => break,
-            }
-        }
-        let _ = sender.send(Event::StreamEnd);
-    })?;
-    Ok(())
 }
 
 /// A program that ends before it has read its prompt breaks the pipe. That is not an error of its own:

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::process::Command;
 
 use super::*;
 use crate::platform::ProcessIdentity;

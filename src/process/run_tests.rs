@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::*;
 use crate::error::Coded;
 use crate::platform::processes;
+use crate::process::TURN_VAR;
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -25,7 +25,7 @@ use rustix::process::{
 };
 
 use super::PoliteStop;
-use super::run::TURN_VAR;
+use super::start::TURN_VAR;
 use crate::platform::processes::{self, Process};
 
 /// Set once by a process that exists for one run only: every child it gets is the run's.

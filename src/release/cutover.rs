@@ -20,9 +20,10 @@ use super::probe::{self, Match};
 use super::readiness::Holder;
 use super::transaction::{self, InstallLock, Interruption, Purpose, Transaction, content};
 use super::verify::{self, Verified};
-use super::{Layout, ReleaseError, ReleaseId, clients, digest, launcher_file, readiness};
+use super::{Layout, ReleaseError, ReleaseId, clients, launcher_file, readiness};
 use crate::config;
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::store::Store;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::is_digest;
 use super::layout::is_version;
 use super::metadata::Target;
+use crate::digest::is_digest;
 
 /// The record in this very program. The words before it occur nowhere else in it.
 #[used]

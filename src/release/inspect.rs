@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::generations::{self, Verdict};
 use super::pointer::{self, Pointer};
-use super::{Layout, ReleaseError, ReleaseId, digest, journal, prune, verify};
+use super::{Layout, ReleaseError, ReleaseId, journal, prune, verify};
 use crate::context::Context;
+use crate::digest;
 use crate::platform;
 
 /// What to look at beyond the current release.

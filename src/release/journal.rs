@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::clients::Hunk;
-use super::digest;
 use super::{Layout, ReleaseError};
+use crate::digest;
 use crate::platform;
 
 /// Largest journal that is read.

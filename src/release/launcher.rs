@@ -19,10 +19,10 @@ use super::lease::{self, GENERATION_VARIABLE, LEASE_VARIABLE};
 use super::metadata::{LAUNCHER_PROTOCOL, MAX_BYTES, METADATA_FILE};
 use super::pointer::{self, Pointer};
 use super::{
-    Layout, Place, ReleaseError, ReleaseId, StartError, digest, fallback, journal, layout, recovery, trial,
-    verify,
+    Layout, Place, ReleaseError, ReleaseId, StartError, fallback, journal, layout, recovery, trial, verify,
 };
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::platform::{self, LockFile};
 

@@ -6,8 +6,9 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::{Layout, Place, ReleaseError, StartError, digest, lease};
+use super::{Layout, Place, ReleaseError, StartError, lease};
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::platform;
 

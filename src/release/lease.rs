@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::holders::{Label, OwnLabel};
 use super::readiness::{self, Holder};
-use super::{Layout, Place, ReleaseError, ReleaseId, StartError, digest, journal, recovery, trial};
+use super::{Layout, Place, ReleaseError, ReleaseId, StartError, journal, recovery, trial};
 use crate::context::{Clock, Context};
+use crate::digest;
 use crate::error::Error;
 use crate::platform::{self, LockFile, PlatformError};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::is_digest;
 use super::layout::is_version;
 use super::{ReleaseError, ReleaseId};
+use crate::digest::is_digest;
 
 /// Name of the file in a bundle and in a release.
 pub const METADATA_FILE: &str = "release-metadata.json";

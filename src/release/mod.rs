@@ -9,7 +9,6 @@ pub mod bundle;
 pub mod canary;
 pub mod clients;
 pub mod cutover;
-pub use crate::digest;
 mod error;
 pub mod fallback;
 mod fault;

@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read as _};
 
 use serde::{Deserialize, Serialize};
 
-use super::digest;
 use super::{Layout, ReleaseError, ReleaseId};
+use crate::digest;
 
 /// Largest slot that is read.
 const MAX_BYTES: u64 = 64 * 1024;

@@ -1,7 +1,7 @@
 //! Whether a program serves MCP and offers what its metadata pin: handshake and tool list, nothing else.
 //!
 //! The digest of a tool is that of its JSON value as `tools/list` carries it, independent of the order of keys
-//! ([`super::digest::of_json`]); that of the catalogue is the digest of the array of all of them, sorted by
+//! ([`crate::digest::of_json`]); that of the catalogue is the digest of the array of all of them, sorted by
 //! name. Nothing is taken away or added first: what a host sees is what is pinned.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::digest;
 use super::mcp_client::McpClient;
 use super::metadata::ToolCatalogue;
+use crate::digest;
 use crate::error::{CodeDoc, Coded};
 use crate::process::{Farewell, ProcessError};
 

@@ -3,7 +3,8 @@
 use super::cutover::Request;
 use super::generations::{self, Generation, Verdict};
 use super::transaction::content;
-use super::{Layout, ReleaseError, digest, pointer};
+use super::{Layout, ReleaseError, pointer};
+use crate::digest;
 use crate::error::Error;
 
 /// What a rollback is asked for.

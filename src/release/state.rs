@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::digest;
 use super::transaction::{self, Interruption};
 use crate::context::{Clock, Context};
+use crate::digest;
 use crate::error::{CodeDoc, Coded};
 use crate::platform;
 use crate::platform::protection::{self, FaultKind, Item, Kind, Protection};

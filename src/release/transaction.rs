@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use super::clients::Hunk;
 use super::journal::{self, Action, AppendError, FileFacts, Journal, Record};
-use super::{Layout, ReleaseError, digest, recovery};
+use super::{Layout, ReleaseError, recovery};
 use crate::context::Clock;
+use crate::digest;
 use crate::error::Error;
 use crate::platform::{self, LockFile, PlatformError, Replacement};
 

@@ -225,7 +225,7 @@ fn rewritten(lines: &[u8], from: &Layout, to: &Layout) -> Vec<u8> {
         let mut value: serde_json::Value = serde_json::from_str(whole).unwrap();
         value["prev"] = json!(head);
         let bytes = value.to_string();
-        head = super::digest::of_bytes(bytes.as_bytes());
+        head = crate::digest::of_bytes(bytes.as_bytes());
         out.extend_from_slice(bytes.as_bytes());
         out.push(b'\n');
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::digest;
 use super::metadata::{MAX_BYTES, METADATA_FILE, Metadata};
 use super::{Layout, ReleaseError, ReleaseId};
+use crate::digest;
 use crate::platform;
 
 /// A release that was read and found whole.

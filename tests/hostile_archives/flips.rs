@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
+use agent_bridge::digest;
 use agent_bridge::error::Error;
 use agent_bridge::release::archive::{Archive, Contents, verify};
-use agent_bridge::release::digest;
 
 use crate::raw::{Zip, deflated};
 use crate::support::prelude::*;

@@ -433,7 +433,7 @@ fn contents() -> Vec<Case> {
     let pinned = |name: &'static str, text: &'static str| {
         let release = release().metadata(move |metadata| {
             let record = &mut metadata["files"][name];
-            record["sha256"] = json!(agent_bridge::release::digest::of_bytes(text.as_bytes()));
+            record["sha256"] = json!(agent_bridge::digest::of_bytes(text.as_bytes()));
             record["bytes"] = json!(text.len());
             if name == "manifest.json" {
                 metadata["manifestSha256"] = metadata["files"][name]["sha256"].clone();

@@ -17,6 +17,7 @@ use std::io::Write as _;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
+use agent_bridge::digest;
 use agent_bridge::platform;
 use agent_bridge::release::generations::{Generation, Verdict};
 use agent_bridge::release::layout::{self, Layout, ReleaseId};
@@ -25,7 +26,7 @@ use agent_bridge::release::metadata::{
     StateSchema, Target, ToolCatalogue,
 };
 use agent_bridge::release::pointer::{self, LauncherFacts, Pointer, Previous};
-use agent_bridge::release::{digest, verify};
+use agent_bridge::release::verify;
 use serde_json::{Value, json};
 
 use super::process::Finished;

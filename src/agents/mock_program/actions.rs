@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::answer::{self, Setting};
 use super::invocation::Invocation;
@@ -16,6 +15,7 @@ use super::script::{
     Action, Answer, Group, NotWithin, Print, RunProgram, Script, Spawn, StdinMode, Stream, WaitForFile, When,
     WriteFile,
 };
+use crate::digest;
 use crate::policy::Sandbox;
 
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
@@ -288,13 +288,12 @@ impl Worker {
         let env: serde_json::Map<String, Value> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), json!(value.to_string_lossy())))
             .collect();
-        let digest: String = Sha256::digest(&self.prompt).iter().map(|byte| format!("{byte:02x}")).collect();
         let record = json!({
             "argv": self.invocation.argv,
             "env": env,
             "cwd": self.cwd.to_string_lossy(),
             "stdinBytes": self.prompt.len(),
-            "stdinSha256": digest,
+            "stdinSha256": digest::of_bytes(&self.prompt),
             "stdin": String::from_utf8_lossy(&self.prompt),
             "sandbox": self.invocation.sandbox(),
             "model": self.invocation.model(),

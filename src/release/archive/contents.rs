@@ -3,16 +3,16 @@
 use std::io::{Read, Seek};
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::error::{
     ArchiveError, BUNDLE_FILE_DIFFERS, BUNDLE_FILE_MISSING, BUNDLE_FILE_UNLISTED, BUNDLE_IDENTITY_MISMATCH,
     BUNDLE_METADATA_MISSING,
 };
 use super::{Archive, MAX_FILES};
+use crate::digest::{self, Hasher};
 use crate::error::Error;
 use crate::release::metadata::{self, MANIFEST_FILE, METADATA_FILE, Metadata};
-use crate::release::{ReleaseId, digest, journal};
+use crate::release::{ReleaseId, journal};
 
 /// Largest manifest that is read.
 pub(in crate::release) const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
@@ -151,12 +151,12 @@ pub fn verify<R: Read + Seek>(
     for index in 0..archive.entries().len() {
         let name = archive.entries()[index].name.clone();
         let Some(record) = contents.metadata.files.get(&name) else { continue };
-        let mut hasher = Sha256::new();
+        let mut hasher = Hasher::default();
         archive.copy(index, |piece| {
             hasher.update(piece);
             progress(piece.len() as u64)
         })?;
-        if digest::hex(&hasher.finalize()) != record.sha256 {
+        if hasher.finish() != record.sha256 {
             let message = format!("{name:?} has another SHA-256 than its metadata pin");
             return Err(ArchiveError::new(&BUNDLE_FILE_DIFFERS, message).into());
         }

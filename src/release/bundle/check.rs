@@ -9,7 +9,7 @@ use super::contents::{Contents, Watched};
 use super::manifest;
 use super::reader;
 use super::writer::Method;
-use crate::release::digest;
+use crate::digest;
 use crate::release::metadata::{MANIFEST_FILE, METADATA_FILE, Metadata};
 use crate::release::transaction::Interruption;
 

@@ -13,8 +13,8 @@ use super::manifest::{self, Facts};
 use super::source::{Checkout, Commit};
 use super::writer::{Method, Stamp, Writer, room};
 use super::{BIG, BundleError};
+use crate::digest;
 use crate::release::ReleaseError;
-use crate::release::digest;
 use crate::release::identity::Identity;
 use crate::release::metadata::{
     CAPABILITY, FileRecord, LAUNCHER_PROTOCOL, MANIFEST_FILE, METADATA_FILE, Metadata, Range, SCHEMA_VERSION,

@@ -124,7 +124,7 @@ impl Plan {
         };
         let contents = Contents::gather(&checkout, commit, binary, request.documents, built_at)?;
         // What no bundle may say is said before anything is hashed or written.
-        contents.front(&super::digest::of_bytes(b""))?;
+        contents.front(&crate::digest::of_bytes(b""))?;
         Ok(Self { checkout, contents, method: request.method, notes })
     }
 
@@ -307,7 +307,7 @@ impl Plan {
         let mut digests = BTreeMap::from([(name_of(bundle), sha256.to_owned())]);
         let mut published = Vec::new();
         for (path, bytes) in [(bill, &files[0]), (fragment, &files[1])] {
-            let sha256 = super::digest::of_bytes(bytes);
+            let sha256 = crate::digest::of_bytes(bytes);
             digests.insert(name_of(&path), sha256.clone());
             match super::transaction::content(&path)? {
                 // Left by a run that was killed, or of the same content anyway.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::manifest::Facts;
-use crate::release::digest;
+use crate::digest;
 
 /// Name of the list of digests.
 pub const SUMS: &str = "SHA256SUMS";

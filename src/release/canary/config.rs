@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::installed::serve;
 use super::stage::Stage;
 use super::trial::{Stop, Trial};
+use crate::digest;
 use crate::process::{self, Program};
+use crate::release::ReleaseId;
 use crate::release::probe::Match;
-use crate::release::{ReleaseId, digest};
 
 /// Most of its report that is read.
 const MAX_REPORT: usize = 1 << 20;

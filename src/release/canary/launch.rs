@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use super::installed::{diagnosis, serve, structured};
 use super::trial::{Stop, Trial};
 use crate::agents::{self, LaunchRequest};
+use crate::digest;
 use crate::policy::{AgentId, Sandbox};
+use crate::release::ReleaseId;
 use crate::release::mcp_client::McpClient;
 use crate::release::probe::Match;
 use crate::release::verify::Verified;
-use crate::release::{ReleaseId, digest};
 
 /// Every character that a model's name may have.
 const MODEL: &str = "0canary.model_x:y/z@1[a]-b";

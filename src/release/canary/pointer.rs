@@ -4,12 +4,13 @@ use super::record::{CheckStatus, Record};
 use super::stage::Stage;
 use super::trial::{Stop, Trial};
 use super::{Check, Setting};
+use crate::digest;
 use crate::error::Exit;
 use crate::release::generations::{self, Verdict};
 use crate::release::pointer::{self, Pointer};
 use crate::release::probe::Match;
 use crate::release::transaction::Interruption;
-use crate::release::{digest, verify};
+use crate::release::verify;
 
 /// All checks.
 pub fn check(trial: &mut Trial<'_>) -> Result<(), Stop> {

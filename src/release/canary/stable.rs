@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::record::StableFile;
-use crate::release::{Layout, digest};
+use crate::digest;
+use crate::release::Layout;
 
 /// Files by the name under which the record lists them; none for one that is not there.
 pub type StableFiles = BTreeMap<String, Option<StableFile>>;

@@ -9,12 +9,13 @@ use super::record::{Check, CheckStatus, Failure, Kind, Network, Record, SCHEMA_V
 use super::stage::Stage;
 use super::{CanaryError, Setting, stable};
 use crate::agents::redaction;
+use crate::digest;
 use crate::error::{Error, Result};
 use crate::release::mcp_client::{Launch, McpClient};
 use crate::release::metadata::ToolCatalogue;
 use crate::release::probe::{self, Match, ProbeError, Probed};
 use crate::release::verify::{self, Verified};
-use crate::release::{Layout, ReleaseId, digest, pointer, transaction};
+use crate::release::{Layout, ReleaseId, pointer, transaction};
 
 /// Longest detail in a record, in characters.
 const LONGEST: usize = 500;

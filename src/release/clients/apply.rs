@@ -10,10 +10,11 @@ use super::lost::{self, Lost};
 use super::plan::Plan;
 use super::{places, table};
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::platform;
 use crate::release::transaction::{self, InstallLock, Interruption, Owner, Purpose, Transaction};
-use crate::release::{Layout, ReleaseError, digest};
+use crate::release::{Layout, ReleaseError};
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -15,8 +15,9 @@ use super::table::{self, Client, Format, Headless, NAME, Shape};
 use super::unified::unified;
 use super::verdict::{self, Effect, Verdict};
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
-use crate::release::{Layout, digest};
+use crate::release::Layout;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]

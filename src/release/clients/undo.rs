@@ -11,10 +11,11 @@ use super::table::{self, Shape};
 use super::unified::unified;
 use super::verdict;
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::release::journal::{self, FileFacts, Outcome, Record};
 use crate::release::transaction;
-use crate::release::{Layout, ReleaseError, digest};
+use crate::release::{Layout, ReleaseError};
 
 /// The content of a client's file without what we did to it: for a file that another program changed after us.
 /// `before` is what was there before us, `hunks` are the places that we changed. None if that cannot be told, or if

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{OCI_LAYOUT_INVALID, OCI_NO_BUNDLE};
+use crate::digest;
 use crate::error::Error;
 use crate::platform;
-use crate::release::{digest, journal};
+use crate::release::journal;
 
 /// The file that makes a folder an image layout.
 pub(super) const MARKER: &str = "oci-layout";

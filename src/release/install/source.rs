@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sha2::{Digest as _, Sha256};
-
 use super::{BUNDLE_HASH_MISMATCH, BUNDLE_NOT_FOUND, Observer, PARALLEL_FROM_BYTES, Step, oci};
+use crate::digest::Hasher;
 use crate::error::Error;
 use crate::platform::{self, FileView};
 use crate::release::archive::{
@@ -16,7 +15,7 @@ use crate::release::archive::{
     check_manifest, files_differ,
 };
 use crate::release::metadata::{self, MANIFEST_FILE, METADATA_FILE};
-use crate::release::{ReleaseError, digest, verify};
+use crate::release::{ReleaseError, verify};
 
 /// How much is read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -138,12 +137,12 @@ impl Source {
             }
             From::Folder(folder) => {
                 for (name, record) in &contents.metadata.files {
-                    let mut hasher = Sha256::new();
+                    let mut hasher = Hasher::default();
                     copy_file(folder, name, record.bytes, |piece| {
                         hasher.update(piece);
                         observer.advance(piece.len() as u64)
                     })?;
-                    if digest::hex(&hasher.finalize()) != record.sha256 {
+                    if hasher.finish() != record.sha256 {
                         let message = format!("{name:?} has another SHA-256 than its metadata pin");
                         return Err(ArchiveError::new(&BUNDLE_FILE_DIFFERS, message).into());
                     }
@@ -213,11 +212,11 @@ fn hash(
     mut progress: impl FnMut(u64) -> Result<(), Error>,
 ) -> Result<String, Error> {
     let mut view = FileView::new(Arc::clone(file));
-    let mut hasher = Sha256::new();
+    let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match view.read(&mut piece) {
-            Ok(0) => return Ok(digest::hex(&hasher.finalize())),
+            Ok(0) => return Ok(hasher.finish()),
             Ok(count) => {
                 hasher.update(&piece[..count]);
                 progress(count as u64)?;

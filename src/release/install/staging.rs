@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use sha2::{Digest as _, Sha256};
-
 use super::source::Source;
 use super::{INSTALL_NOT_AS_WRITTEN, Observer, PARALLEL_FROM_BYTES, Step};
+use crate::digest::{self, Hasher};
 use crate::error::Error;
 use crate::platform::{self, FileView};
 use crate::release::metadata::METADATA_FILE;
-use crate::release::{ReleaseError, digest, fault, verify};
+use crate::release::{ReleaseError, fault, verify};
 
 /// How much is read back at a time.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -127,7 +126,7 @@ impl StagedFile<'_> {
 
 /// Hashes a file behind the one who writes it: up to each place that it is told.
 fn read_back(mut file: &File, up_to: Receiver<u64>) -> std::io::Result<String> {
-    let mut hasher = Sha256::new();
+    let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE_BYTES];
     let mut at = 0;
     for end in up_to {
@@ -144,7 +143,7 @@ fn read_back(mut file: &File, up_to: Receiver<u64>) -> std::io::Result<String> {
             }
         }
     }
-    Ok(digest::hex(&hasher.finalize()))
+    Ok(hasher.finish())
 }
 
 fn require_same(name: &str, found: &str, expected: &str) -> Result<(), Error> {

@@ -19,8 +19,9 @@ use super::canary::{self, Setting};
 use super::cutover::{self, Request};
 use super::install;
 use super::transaction::{self, Interruption};
-use super::{Layout, ReleaseError, ReleaseId, digest, lease, pointer, rollback, verify};
+use super::{Layout, ReleaseError, ReleaseId, lease, pointer, rollback, verify};
 use crate::context::Context;
+use crate::digest;
 use crate::error::Error;
 use crate::platform;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use agent_bridge::release::digest;
+use agent_bridge::digest;
 
 use super::live::{BRIDGE, Live};
 use crate::support::release::{Release, make_current_in, place_in, set_mode};

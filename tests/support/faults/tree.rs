@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-use agent_bridge::release::{digest, pointer};
+use agent_bridge::digest;
+use agent_bridge::release::pointer;
 use serde_json::Value;
 
 /// Keys of records whose values are times, chance, or made of them.
