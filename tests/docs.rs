@@ -83,7 +83,7 @@ fn calls(text: &str) -> Vec<(Vec<String>, Vec<String>)> {
         let is_name =
             |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
         while let Some(word) = words.next_if(|word| is_name(word)) {
-            let groups = ["canary", "config", "sessions", "state", "turns"];
+            let groups = ["canary", "config", "scope", "sessions", "state", "turns"];
             let more = path.is_empty() && groups.contains(&word);
             path.push(word.to_owned());
             if !more {

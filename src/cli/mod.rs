@@ -26,6 +26,7 @@ mod prune;
 mod readiness;
 mod recover;
 mod rehearse;
+mod scope;
 mod serve;
 mod sessions;
 mod state;
@@ -83,6 +84,7 @@ enum Command {
     Delegate(delegate::Args),
     Sessions(sessions::Args),
     Turns(turns::Args),
+    Scope(scope::Args),
     Doctor(doctor::Args),
     /// Write, check and explain the config file.
     #[command(subcommand)]
@@ -181,6 +183,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Delegate(args) => delegate::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Sessions(args) => sessions::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Scope(args) => scope::run(context, load, &args),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::ConfigureClients(args) => {
