@@ -151,7 +151,9 @@ fn worker(context: &Context, args: &RunArgs, endpoint: &Endpoint, root: &Path, d
     let unwritable = |error: std::io::Error| invalid(format!("no private folder can be made: {error}"));
     // Removed when this function returns.
     let folder = tempfile::Builder::new().prefix("agent-bridge-scope-").tempdir().map_err(unwritable)?;
-    let config = folder.path().join("mcp.json");
+    let private_folder = folder.path().join("private");
+    private::create_dir(&private_folder).map_err(unwritable)?;
+    let config = private_folder.join("mcp.json");
     let mut file = private::owners_only().create_new(true).open(&config).map_err(unwritable)?;
     file.write_all(format!("{:#}\n", endpoint.mcp_config()).as_bytes()).map_err(unwritable)?;
     drop(file);
