@@ -159,10 +159,21 @@ fn any_other_path_is_404_with_or_without_the_token() {
             assert_eq!((reply.status, reply.header("WWW-Authenticate")), (404, None), "{path}");
         }
     }
-    let mut wire = scope.connect();
-    let absolute = format!(" http://127.0.0.1:{}/mcp ", scope.endpoint.port());
-    wire.send(format!("{}\r\n", scope.head(0).replace(" /mcp ", &absolute)));
-    assert_eq!(wire.reply().status, 404);
+    // A client may write the whole address, if that is ours.
+    let own = format!("127.0.0.1:{}", scope.endpoint.port());
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    for (address, status) in [
+        (format!("http://{own}/mcp"), 200),
+        (format!("http://{own}/"), 404),
+        (format!("http://{own}"), 403),
+        (format!("http://evil.example:{}/mcp", scope.endpoint.port()), 403),
+        (format!("http://user@{own}/mcp"), 403),
+        (format!("https://{own}/mcp"), 404),
+    ] {
+        let mut wire = scope.connect();
+        wire.send(format!("{}\r\n{ping}", scope.head(ping.len()).replace(" /mcp ", &format!(" {address} "))));
+        assert_eq!(wire.reply().status, status, "{address}");
+    }
 }
 
 #[test]

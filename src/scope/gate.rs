@@ -38,7 +38,15 @@ pub(super) fn check(head: &Head<'_>, port: u16, token: &Token) -> Result<(), Ref
         return Err(ORIGIN);
     }
     // Before the token: clients look for login documents without one, and take a 401 for "log in first".
-    if head.target != PATH {
+    // HTTP lets a client write the whole address; then that has to be ours as well.
+    let path = match head.target.strip_prefix("http://") {
+        None => head.target,
+        Some(rest) => match rest.find('/').map(|at| rest.split_at(at)) {
+            Some((host, path)) if is_ours(host.as_bytes(), port) => path,
+            _ => return Err(HOST),
+        },
+    };
+    if path != PATH {
         return Err(NOT_FOUND);
     }
     if !head.authorization.is_some_and(|value| token.opens(value)) {
