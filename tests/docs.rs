@@ -9,7 +9,7 @@ use std::path::Path;
 use support::prelude::*;
 
 /// The documents about the program, by path below the project's folder.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "HANDOFF.md",
     "CHANGELOG.md",
@@ -19,16 +19,18 @@ const DOCUMENTS: [&str; 9] = [
     "docs/mock-agent.md",
     "docs/portability.md",
     "docs/release.md",
+    "docs/scope.md",
 ];
 
 /// Names that look like a code and are not: variables, a system call, and words to fill in.
-const NO_CODES: [&str; 9] = [
+const NO_CODES: [&str; 10] = [
     "ANTHROPIC_API_KEY",
     "CLAUDE_CONFIG_DIR",
     "CODEX_HOME",
     "F_FULLFSYNC",
     "NEW_ROOT",
     "NO_COLOR",
+    "NO_PROXY",
     "OPENAI_API_KEY",
     "STAGED_HASH",
     "TMPDIR",

@@ -65,7 +65,7 @@ fn a_notification_is_answered_with_202_and_not_a_byte_of_body() {
         let mut wire = scope.connect();
         wire.send(format!("{}Connection: close\r\n\r\n{body}", scope.head(body.len())));
         let expected = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        assert_eq!(String::from_utf8(wire.to_the_end()).unwrap(), expected, "{body}");
+        assert_eq!(String::from_utf8(wire.everything()).unwrap(), expected, "{body}");
     }
 }
 
@@ -349,6 +349,16 @@ fn whoever_sends_slowly_is_cut_off_while_others_are_served() {
 }
 
 #[test]
+fn a_connection_that_has_nothing_to_say_is_closed_without_a_word() {
+    let scope = Scope::with(|options| options.limits.idle = Duration::from_millis(100));
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    let mut wire = scope.connect();
+    wire.send(format!("{}\r\n{body}", scope.head(body.len())));
+    assert_eq!(wire.reply().status, 200);
+    assert!(wire.next_reply().is_none());
+}
+
+#[test]
 fn silent_connections_do_not_keep_anybody_out() {
     let scope = Scope::start();
     let mut silent: Vec<Wire> = (0..MAX_CONNECTIONS * 2).map(|_| scope.connect()).collect();
@@ -595,6 +605,7 @@ fn closing_cancels_what_runs_and_the_port_refuses_at_once() {
     assert_eq!(scope.endpoint.close().cancelled, 0, "a second time there is nothing left to do");
 }
 
+#[cfg(unix)]
 #[test]
 fn the_port_refuses_within_fifty_milliseconds() {
     let mut times: Vec<Duration> = (0..15)

@@ -209,7 +209,7 @@ fn says(header: &[u8], text: &str) -> bool {
 
 fn decode_base64(coded: &[u8]) -> Option<Vec<u8>> {
     let plain = coded.strip_suffix(b"==").or(coded.strip_suffix(b"=")).unwrap_or(coded);
-    if coded.len() % 4 != 0 {
+    if !coded.len().is_multiple_of(4) {
         return None;
     }
     let mut bytes = Vec::with_capacity(coded.len() / 4 * 3);

@@ -300,7 +300,7 @@ impl Wire {
     }
 
     /// Everything until the connection ends.
-    pub fn to_the_end(&mut self) -> Vec<u8> {
+    pub fn everything(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.rest)
     }
