@@ -1,7 +1,7 @@
 //! agent-bridge: one controlled way for an MCP host to hand work to local coding agents.
 //!
 //! Arrows go downward only: front doors (`cli`, `mcp`) → use cases (`bridge`, `release`, `doctor`) → parts
-//! (`agents`, `store`, `policy`, `config`) → ground (`process`, `platform`).
+//! (`agents`, `scope`, `store`, `policy`, `config`) → ground (`process`, `platform`).
 
 pub mod agents;
 pub mod bridge;
@@ -16,4 +16,5 @@ pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod release;
+pub mod scope;
 pub mod store;

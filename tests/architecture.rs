@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["main", "cli"],
     &["mcp"],
     &["bridge", "release", "doctor"],
-    &["agents", "store", "config", "policy"],
+    &["agents", "scope", "store", "config", "policy"],
     &["process", "platform"],
     &["context", "digest", "error"],
 ];

@@ -20,16 +20,18 @@ const DOCUMENTS: [&str; 10] = [
     "docs/mock-agent.md",
     "docs/portability.md",
     "docs/release.md",
+    "docs/scope.md",
 ];
 
 /// Names that look like a code and are not: variables, a system call, and words to fill in.
-const NO_CODES: [&str; 9] = [
+const NO_CODES: [&str; 10] = [
     "ANTHROPIC_API_KEY",
     "CLAUDE_CONFIG_DIR",
     "CODEX_HOME",
     "F_FULLFSYNC",
     "NEW_ROOT",
     "NO_COLOR",
+    "NO_PROXY",
     "OPENAI_API_KEY",
     "STAGED_HASH",
     "TMPDIR",
@@ -84,7 +86,7 @@ fn calls(text: &str) -> Vec<(Vec<String>, Vec<String>)> {
         let is_name =
             |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
         while let Some(word) = words.next_if(|word| is_name(word)) {
-            let groups = ["canary", "config", "sessions", "state", "turns"];
+            let groups = ["canary", "config", "scope", "sessions", "state", "turns"];
             let more = path.is_empty() && groups.contains(&word);
             path.push(word.to_owned());
             if !more {

@@ -28,6 +28,7 @@ mod prune;
 mod readiness;
 mod recover;
 mod rehearse;
+mod scope;
 mod serve;
 mod sessions;
 mod state;
@@ -86,6 +87,7 @@ enum Command {
     Sessions(sessions::Args),
     Turns(turns::Args),
     Audit(audit::Args),
+    Scope(scope::Args),
     Doctor(doctor::Args),
     /// Write, check and explain the config file.
     #[command(subcommand)]
@@ -187,6 +189,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Sessions(args) => sessions::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Audit(args) => audit::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Scope(args) => scope::run(context, load, &args),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
         Command::Config(args) => config::run(context, flag, args, &mut output.out).map(|exit| exit as u8),
         Command::ConfigureClients(args) => {

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod beside;
 mod command_line;
 mod depth;
 mod detach;
@@ -31,6 +32,7 @@ mod os;
 #[cfg(windows)]
 pub(crate) use os::run_beside;
 
+pub use beside::run_on_our_streams;
 pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
 pub use depth::{DEPTH_VAR, current_depth};
 pub use detach::detach_from_host;

@@ -52,9 +52,18 @@ pub(super) struct Tree {
 impl Tree {
     /// Starts the root in a process group and a session of its own.
     pub(super) fn start(mut command: Command, marker: &str, polite: PoliteStop) -> io::Result<(Child, Self)> {
+        own_session(&mut command);
+        Self::start_beside(command, marker, polite)
+    }
+
+    /// Starts the root in this process's group and session, where it can use the terminal.
+    pub(super) fn start_beside(
+        mut command: Command,
+        marker: &str,
+        polite: PoliteStop,
+    ) -> io::Result<(Child, Self)> {
         let subreaper = Subreaper::hold();
         let before = processes::children(std::process::id()).unwrap_or_default();
-        own_session(&mut command);
         die_with_parent(&mut command, polite);
         let child = spawn(&mut command)?;
         let root = pid(child.id()).ok_or_else(|| io::Error::other("the process id is out of range"))?;

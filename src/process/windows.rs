@@ -45,13 +45,22 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn start(
-        mut command: Command,
+    pub(super) fn start(command: Command, _marker: &str, _polite: PoliteStop) -> io::Result<(Child, Self)> {
+        Self::start_with(command, CREATE_NO_WINDOW)
+    }
+
+    /// On this process's console, if there is one.
+    pub(super) fn start_beside(
+        command: Command,
         _marker: &str,
         _polite: PoliteStop,
     ) -> io::Result<(Child, Self)> {
+        Self::start_with(command, 0)
+    }
+
+    fn start_with(mut command: Command, flags: u32) -> io::Result<(Child, Self)> {
         let job = create_job()?;
-        command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
+        command.creation_flags(CREATE_SUSPENDED | flags);
         let mut child = command.spawn()?;
         match Self::adopt(job, &child) {
             Ok(tree) => Ok((child, tree)),

@@ -6,6 +6,7 @@
 //! - [`real`]: the real CLIs, pointed at that server, as workers and as hosts;
 //! - [`worker`]: a real CLI as a worker, and what each worker has to keep to;
 //! - [`release`]: releases, bundles and installations;
+//! - [`scope`]: endpoints of workers, and raw connections to them;
 //! - [`process`]: running programs under a deadline, finding processes that should be gone.
 //!
 //! ```ignore
@@ -46,6 +47,7 @@ pub mod mock_model;
 pub mod process;
 pub mod real;
 pub mod release;
+pub mod scope;
 pub mod worker;
 pub mod world;
 
