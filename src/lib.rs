@@ -16,4 +16,5 @@ pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod release;
+pub mod scope;
 pub mod store;
