@@ -98,7 +98,7 @@ fn world() -> World {
 /// The audit trail, oldest first, as `kind tool outcome reason`.
 fn trail(world: &World) -> Vec<String> {
     let store = Store::open_read_only(&world.state(), Clock::System).unwrap().expect("a database");
-    let mut rows = store.audit_rows(100).unwrap().rows;
+    let mut rows = store.audit_rows(&agent_bridge::store::AuditFilter::default(), 100).unwrap().rows;
     rows.reverse();
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or("-").to_owned();
     rows.iter()

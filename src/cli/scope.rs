@@ -18,8 +18,10 @@ use crate::platform::{private, write_durable};
 use crate::process::{self, Program, Report, TURN_VAR};
 use crate::release::transaction::Interruption;
 use crate::scope::kit::{self, Check};
-use crate::scope::{BatchedLog, BoundRun, CallLog, Endpoint, Limits, LinesLog, Options, ScopeError, ToolSet};
-use crate::store::Store;
+use crate::scope::{
+    BatchedLog, BoundRun, CallLog, CallRecord, Endpoint, Limits, LinesLog, Options, ScopeError, ToolSet,
+};
+use crate::store::{AuditEntry, Store};
 
 /// Largest file that a worker is given to read.
 const MAX_TEXT: u64 = 4 << 20;
@@ -267,7 +269,7 @@ fn text(context: &Context, file: &Path) -> Result<String> {
 struct Trail(Option<Arc<Store>>);
 
 impl Trail {
-    fn note(&self, kind: &str, detail: &Value) -> Result<()> {
+    fn note(&self, kind: &'static str, detail: &Value) -> Result<()> {
         Ok(self.0.as_ref().map_or(Ok(()), |store| store.audit(kind, None, None, detail))?)
     }
 }
@@ -291,8 +293,15 @@ fn record(
     let store = Arc::new(Store::open(&config.state_dir, context.clock)?);
     let kept = Arc::clone(&store);
     let log = BatchedLog::start(move |batch| {
-        let mut rows = batch.iter().map(|call| kept.audit("scope-call", None, None, &call.to_json()));
-        rows.try_for_each(|row| row.map_err(|error| error.to_string()))
+        let entry = |call: &CallRecord| AuditEntry {
+            at: call.at,
+            kind: "scope-call",
+            session: None,
+            turn: None,
+            detail: call.to_json(),
+        };
+        let entries: Vec<_> = batch.iter().map(entry).collect();
+        kept.audit_all(&entries).map_err(|error| error.to_string())
     });
     Ok((Arc::new(log.map_err(ScopeError::Listen)?), Trail(Some(store)), deepest))
 }

@@ -3,15 +3,14 @@
 //! It stays in our session and process group, so that it can use the terminal as if it had been started there. What
 //! the terminal sends to the group reaches it without us.
 
-use std::ffi::OsString;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::os::Tree;
-use super::run::{END_WAIT, OBSERVE, TURN_VAR, exit_code};
-use super::{PoliteStop, ProcessError, Program, Report, Stopped, command_line, resolve};
+use super::run::{END_WAIT, OBSERVE};
+use super::{PoliteStop, ProcessError, Program, Report, Stopped, resolve, start};
 
 /// How often `on_tick` is called.
 const TICK: Duration = Duration::from_millis(40);
@@ -23,17 +22,8 @@ pub fn run_on_our_streams(
     grace: Duration,
     on_tick: &mut dyn FnMut() -> Option<String>,
 ) -> Result<Report, ProcessError> {
-    resolve::check_startable(program)?;
-    command_line::check(program)?;
+    let (mut command, marker) = start::command(program)?;
     let failed = |source| resolve::explain_spawn_error(program, source);
-    let mut env = program.env.clone();
-    let marker = env
-        .entry(OsString::from(TURN_VAR))
-        .or_insert_with(|| format!("run-{}", uuid::Uuid::new_v4()).into())
-        .to_string_lossy()
-        .into_owned();
-    let mut command = Command::new(&program.program);
-    command.args(&program.args).current_dir(&program.cwd).env_clear().envs(&env);
     command.stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
     let polite = PoliteStop::InterruptRoot;
     let started = Instant::now();
@@ -67,11 +57,7 @@ pub fn run_on_our_streams(
     report.survivors = tree.end(END_WAIT);
     report.duration = started.elapsed();
     if let Ok(Some(status)) = child.try_wait() {
-        report.exit_code = status.code().map(exit_code);
-        #[cfg(unix)]
-        {
-            report.signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        }
+        (report.exit_code, report.signal) = start::ending(status);
     }
     Ok(report)
 }

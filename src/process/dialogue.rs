@@ -80,6 +80,19 @@ pub struct Dialogue {
     network_is_off: bool,
 }
 
+/// Says lines to a program. Its standard input stays open as long as one of these is there.
+#[derive(Clone, Debug)]
+pub struct Sayer(Option<Sender<Vec<u8>>>);
+
+impl Sayer {
+    /// Sends a line, as [`Dialogue::say`] does.
+    pub fn say(&self, line: &str) {
+        if let Some(to_program) = &self.0 {
+            let _ = to_program.send(format!("{line}\n").into_bytes());
+        }
+    }
+}
+
 impl Dialogue {
     /// Starts a program; its `stdin` is not looked at. With `without_network` it gets a network of its own with
     /// nothing in it, where the system lets us (Linux); [`Self::network_is_off`] says whether it did.
@@ -135,9 +148,12 @@ impl Dialogue {
 
     /// Sends a line. That the program has gone is heard, not said here.
     pub fn say(&self, line: &str) {
-        if let Some(to_program) = &self.to_program {
-            let _ = to_program.send(format!("{line}\n").into_bytes());
-        }
+        self.sayer().say(line);
+    }
+
+    /// Lets others say something too, on any thread.
+    pub fn sayer(&self) -> Sayer {
+        Sayer(self.to_program.clone())
     }
 
     /// Waits for the next thing from the program.

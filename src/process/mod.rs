@@ -36,7 +36,7 @@ pub use beside::run_on_our_streams;
 pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
 pub use depth::{DEPTH_VAR, current_depth};
 pub use detach::detach_from_host;
-pub use dialogue::{Dialogue, DialogueLimits, Farewell, Heard};
+pub use dialogue::{Dialogue, DialogueLimits, Farewell, Heard, Sayer};
 pub use environment::{
     STAND_IN_SCRIPT_VAR, absent_network_variables, denied_extra_env, network_variables, worker_environment,
 };

@@ -40,17 +40,10 @@ pub(super) struct Started {
     pub(super) at: Instant,
 }
 
-/// Starts a program; its `stdin` is not looked at. `prepare` has the last word on the command.
-pub(super) fn start(
-    program: &Program,
-    stdin: Stdio,
-    polite: PoliteStop,
-    prepare: impl FnOnce(&mut Command),
-) -> Result<Started, ProcessError> {
+/// The command of a program that was checked, with its whole environment, and the mark of its processes.
+pub(super) fn command(program: &Program) -> Result<(Command, String), ProcessError> {
     resolve::check_startable(program)?;
     command_line::check(program)?;
-    let failed = |source: io::Error| resolve::explain_spawn_error(program, source);
-    let cut = Cut::new().map_err(failed)?;
     let mut env = program.env.clone();
     let marker = env
         .entry(OsString::from(TURN_VAR))
@@ -58,14 +51,21 @@ pub(super) fn start(
         .to_string_lossy()
         .into_owned();
     let mut command = Command::new(&program.program);
-    command
-        .args(&program.args)
-        .current_dir(&program.cwd)
-        .env_clear()
-        .envs(&env)
-        .stdin(stdin)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(&program.args).current_dir(&program.cwd).env_clear().envs(&env);
+    Ok((command, marker))
+}
+
+/// Starts a program; its `stdin` is not looked at. `prepare` has the last word on the command.
+pub(super) fn start(
+    program: &Program,
+    stdin: Stdio,
+    polite: PoliteStop,
+    prepare: impl FnOnce(&mut Command),
+) -> Result<Started, ProcessError> {
+    let (mut command, marker) = command(program)?;
+    let failed = |source: io::Error| resolve::explain_spawn_error(program, source);
+    let cut = Cut::new().map_err(failed)?;
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     prepare(&mut command);
     let at = Instant::now();
     let (child, tree) = Tree::start(command, &marker, polite).map_err(failed)?;

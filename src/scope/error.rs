@@ -40,6 +40,14 @@ pub enum ScopeError {
         /// What is wrong.
         why: String,
     },
+    /// A server whose tools were promised cannot be reached or has not what was promised.
+    #[error("the server {server:?} cannot be offered: {why}")]
+    Upstream {
+        /// Its name in the config.
+        server: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The records of calls cannot be written.
     #[error("the calls could not be recorded: {0}")]
     Log(String),
@@ -64,6 +72,9 @@ crate::codes! {
     SCOPE_CHECK_INVALID { exit: Usage, retryable: false,
         cause: "A check is a name and an argument list as JSON; its program is started without a shell.",
         remedy: "Write it as `--check 'test=[\"cargo\",\"test\"]'`; the message says what is wrong." }
+    SCOPE_UPSTREAM_FAILED { exit: Refused, retryable: true,
+        cause: "An MCP server whose tools the run was to be offered could not be reached, or has no such tool. A run never begins with less than it was promised.",
+        remedy: "Mend or remove the server in `scope.servers` of the config; the message says what it answered." }
     SCOPE_LOG_FAILED { exit: Unexpected, retryable: true,
         cause: "The record of a worker's calls could not be written. Without it no call is served.",
         remedy: "Check the disk and the place of the record, and run the same command again." }
@@ -78,6 +89,7 @@ impl Coded for ScopeError {
             Self::ToolNeedsHost { .. } => &SCOPE_TOOL_NEEDS_HOST,
             Self::ToolName(_) => &SCOPE_TOOL_NAME,
             Self::Check { .. } => &SCOPE_CHECK_INVALID,
+            Self::Upstream { .. } => &SCOPE_UPSTREAM_FAILED,
             Self::Log(_) => &SCOPE_LOG_FAILED,
         }
     }

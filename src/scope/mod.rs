@@ -17,6 +17,7 @@ mod protocol;
 pub mod rpc;
 mod token;
 mod tools;
+pub mod upstream;
 
 use std::path::PathBuf;
 use std::sync::Arc;

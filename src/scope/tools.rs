@@ -1,5 +1,6 @@
 //! The tools of an endpoint: what each is called, takes and does, and which of them this run may use.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +16,7 @@ const MAX_NAME: usize = 50;
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
     /// a-z, 0-9 and `_`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it is for.
     pub description: String,
     /// JSON Schema of the arguments: an object that allows nothing else.
@@ -87,7 +88,7 @@ pub(super) struct Listed {
 
 /// Tools by name, each off until allowed.
 #[derive(Clone, Default)]
-pub struct ToolSet(BTreeMap<&'static str, Listed>);
+pub struct ToolSet(BTreeMap<Cow<'static, str>, Listed>);
 
 impl ToolSet {
     /// Adds a tool, switched off.
@@ -95,10 +96,11 @@ impl ToolSet {
         let spec = tool.spec();
         let fits = (1..=MAX_NAME).contains(&spec.name.len())
             && spec.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        if !fits || self.0.contains_key(spec.name) {
-            return Err(ScopeError::ToolName(spec.name.to_owned()));
+        if !fits || self.0.contains_key(&spec.name) {
+            return Err(ScopeError::ToolName(spec.name.into_owned()));
         }
-        self.0.insert(spec.name, Listed { name: spec.name.into(), spec, tool, allowed: false });
+        let name: Arc<str> = (&*spec.name).into();
+        self.0.insert(spec.name.clone(), Listed { name, spec, tool, allowed: false });
         Ok(())
     }
 
@@ -111,7 +113,7 @@ impl ToolSet {
             }
             None => Err(ScopeError::UnknownTool {
                 name: name.to_owned(),
-                known: self.0.keys().copied().collect::<Vec<_>>().join(", "),
+                known: self.0.keys().map(|known| &**known).collect::<Vec<_>>().join(", "),
             }),
         }
     }

@@ -51,7 +51,7 @@ pub struct Made {
 impl Tool for Made {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            name: self.name,
+            name: self.name.into(),
             description: format!("The tool {}.", self.name),
             schema: json!({ "type": "object", "properties": self.properties, "additionalProperties": false }),
             read_only: true,

@@ -52,7 +52,7 @@ impl Tool for RequestApproval {
             "tool_use_id": { "type": "string", "maxLength": 200 },
         });
         ToolSpec {
-            name: "request_approval",
+            name: "request_approval".into(),
             description:
                 "Ask whether something may be done before you do it. The answer is JSON: `behavior` is \
                           `allow` or `deny`. No answer in time means deny."

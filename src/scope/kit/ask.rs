@@ -41,7 +41,7 @@ impl Tool for AskSupervisor {
     fn spec(&self) -> ToolSpec {
         let properties = json!({ "question": { "type": "string", "minLength": 1, "maxLength": 4000 } });
         ToolSpec {
-            name: "ask_supervisor",
+            name: "ask_supervisor".into(),
             description:
                 "Ask whoever gave you the task when you cannot decide something. Waits a short time; without \
                           an answer you are told how to go on."

@@ -91,7 +91,7 @@ impl Tool for RunCheck {
     fn spec(&self) -> ToolSpec {
         let names: Vec<&str> = self.checks.iter().map(|check| check.name.as_str()).collect();
         ToolSpec {
-            name: "run_check",
+            name: "run_check".into(),
             description: format!(
                 "Run one of the checks of this task and see how it ended and what it printed. The checks: {}.",
                 names.join(", ")

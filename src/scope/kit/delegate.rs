@@ -54,7 +54,7 @@ impl Tool for DelegateTask {
             "agent": { "type": "string", "maxLength": 50 },
         });
         ToolSpec {
-            name: "delegate",
+            name: "delegate".into(),
             description: "Hand a part of the task to another agent, which works in the same folder with no more rights \
                           than you have, and wait for its answer."
                 .into(),

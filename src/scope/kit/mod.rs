@@ -44,7 +44,7 @@ fn schema(properties: Value, required: &[&str]) -> Value {
 }
 
 /// Words of another program or agent, between marks that they can't contain: they are data.
-fn fenced(what: &str, words: &str) -> String {
+pub(super) fn fenced(what: &str, words: &str) -> String {
     let mut random = [0_u8; 6];
     // Without random numbers there would be no token, and no call.
     let _ = getrandom::fill(&mut random);

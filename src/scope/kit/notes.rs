@@ -116,7 +116,12 @@ impl Tool for NotesTool {
                 ),
             ),
         };
-        ToolSpec { name, description: description.into(), schema, read_only: !matches!(self.1, Kind::Note) }
+        ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            schema,
+            read_only: !matches!(self.1, Kind::Note),
+        }
     }
 
     fn call(&self, call: &Call<'_>) -> Answer {

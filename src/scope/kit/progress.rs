@@ -23,7 +23,7 @@ impl Tool for Progress {
             "percent": { "type": "integer", "minimum": 0, "maximum": 100 },
         });
         ToolSpec {
-            name: "progress",
+            name: "progress".into(),
             description: "Say in one line what you are doing. Call it now and then during long work.".into(),
             schema: schema(properties, &["message"]),
             read_only: false,

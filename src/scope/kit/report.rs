@@ -39,7 +39,7 @@ impl Tool for SubmitReport {
             "open_questions": list(50, line(1000)),
         });
         ToolSpec {
-            name: "submit_report",
+            name: "submit_report".into(),
             description:
                 "Hand in the report of this run: what was done, what was changed, what is left open. Call it \
                           once at the end; if you call it again, the last report counts."

@@ -37,7 +37,7 @@ impl Tool for StoredText {
             "max_bytes": { "type": "integer", "minimum": 1000, "maximum": MAX_PAGE },
         });
         ToolSpec {
-            name: self.name,
+            name: self.name.into(),
             description: self.description.into(),
             schema: schema(properties, &[]),
             read_only: true,
