@@ -5,9 +5,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::CanaryError;
 use super::installed::serve;
 use super::stage::Stage;
 use super::trial::{Stop, Trial};
+use crate::error::Error;
 use crate::process::{self, Program};
 use crate::release::probe::Match;
 use crate::release::{ReleaseId, digest};
@@ -75,5 +77,7 @@ fn accepted(trial: &mut Trial<'_>, program: &Path, file: &Path) -> Result<(), St
             }
         }
     };
-    Err(Stop::found(CHECK, format!("the release does not accept it: {why}")))
+    let refused = CanaryError::Found(format!("the release does not accept it: {why}"));
+    let hint = "Mend the config, and run the same command again; the release itself is not what failed.";
+    Err(Stop::Other(CHECK, Error::from(refused).with_hint(hint)))
 }
