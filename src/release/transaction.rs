@@ -73,9 +73,11 @@ pub struct Interruption {
     watcher: Option<Watcher>,
 }
 
-/// Is told of every place that a transaction passes.
+/// What is told of every place that a transaction passes.
+type OnPlace = dyn Fn(&Interruption, &str) + Send + Sync;
+
 #[derive(Clone)]
-struct Watcher(Arc<dyn Fn(&Interruption, &str) + Send + Sync>);
+struct Watcher(Arc<OnPlace>);
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
