@@ -414,6 +414,7 @@ fn a_staged_config_is_judged_by_the_release_itself() {
         std::fs::write(&staged, whole).unwrap();
         let ran = canary(&world, &["config", &path, "--release", &id]);
         let message = ran.expect_failure("config", "CANARY_FAILED");
+        assert!(ran.document["failure"]["hint"].as_str().unwrap().contains("Mend the config"));
         assert!(!message.contains(": :") && !message.contains("::") && !message.contains("()"), "{message}");
     }
     let ran = canary(&world, &["config", &path, "--release", &mute]);

@@ -344,7 +344,12 @@ fn on_a_terminal_the_release_id_is_typed_and_nothing_less() {
         assert!(refused.stdout().contains("RELEASE_NOT_CONFIRMED"), "{refused}");
         assert!(at.lasting_tree() == before, "something was changed after {no:?}");
     }
-    let done = typed(&at, &format!("cutover {id}"), &format!("{id}\r")).unwrap().expect_code(0);
+    let done = typed(&at, &format!("cutover {id} --trial 2h"), &format!("{id}\r")).unwrap().expect_code(0);
+    let text = done.stdout();
+    let [warning, steps, question] = ["warning: nothing is current yet", "This cutover will:", "Type "]
+        .map(|what| text.find(what).unwrap_or_else(|| panic!("{what} is not in {done}")));
+    assert!(warning < steps && steps < question, "what speaks against it comes before the question: {done}");
+    assert_eq!(text.matches("warning: nothing is current").count(), 1, "and is not said again: {done}");
     assert!(done.stdout().contains("is current now"), "{done}");
     assert_eq!(at.current().release_id.as_str(), id);
     let old = at.current().generation;

@@ -9,7 +9,7 @@ use std::path::Path;
 use support::prelude::*;
 
 /// The documents about the program, by path below the project's folder.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "HANDOFF.md",
     "CHANGELOG.md",

@@ -65,7 +65,8 @@ fn on_trial(at: &ReleaseWorld, release: &Release, terms: &[&str]) -> String {
     std::fs::write(&staged, config_text(at, "new")).unwrap();
     let mut command = at.bridge_command(["cutover", &id, "--yes", "--soft", "--stage-config"]);
     command.arg(staged).args(terms);
-    process::run(command, DEADLINE).expect_code(0);
+    let done = process::run(command, DEADLINE).expect_code(0);
+    assert!(done.stdout().contains("It is on trial: kept by "), "{done}");
     assert_eq!(at.current().release_id.as_str(), id);
     assert!(at.current().trial.is_some());
     id
@@ -131,8 +132,10 @@ fn let_the_time_pass(at: &ReleaseWorld) {
 /// What a host that starts now is told by its server: a version, a refusal's code, or nothing at all.
 fn told(at: &ReleaseWorld) -> (Option<String>, Finished) {
     let mut host = start(at);
-    host.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } }));
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
+    // One that crashes at once does not even read.
+    host.send_bytes(format!("{hello}\n").as_bytes());
     let answer = std::iter::from_fn(|| host.next_message()).find(|message| message["id"] == 1);
     host.hang_up();
     let text = |value: &Value| value.as_str().map(str::to_owned);

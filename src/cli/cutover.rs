@@ -151,18 +151,27 @@ fn switch(
     request.on_wait = tell_wait;
     request.allow_unreadable = common.allow_unreadable;
     request.reason.clone_from(&common.reason);
+    let mut told = Vec::new();
     let mut switched = if common.dry_run {
         cutover::plan(context, layout, &request)?
     } else {
         if !common.yes {
-            ask(context, layout, &request, output)?;
+            told = ask(context, layout, &request, &warnings, output)?;
         }
         let switched = cutover::switch(context, layout, &request, &Interruption::watch())?;
         output.committed();
         switched
     };
     switched.warnings.splice(0..0, warnings);
+    for warning in switched.warnings.iter().filter(|warning| !told.contains(warning)) {
+        output.note(&format!("warning: {warning}"));
+    }
     show(&switched, common.json, output);
+    if let Some(terms) = request.trial.filter(|_| switched.changed && switched.previous.is_some())
+        && !common.json
+    {
+        output.wrapped(&format!("It is on trial: {}.", terms.sentence()), 2);
+    }
     Ok(Exit::Ok)
 }
 
@@ -171,23 +180,34 @@ fn tell_wait(names: &[String]) {
     remark(&format!("waiting for {who}; Ctrl-C puts everything back"));
 }
 
-fn ask(context: &Context, layout: &Layout, request: &Request, output: &mut Output) -> Result<()> {
+/// Says what would be done, and everything that speaks against it, before it is confirmed; gives the warnings that
+/// were told.
+fn ask(
+    context: &Context,
+    layout: &Layout,
+    request: &Request,
+    warnings: &[String],
+    output: &mut Output,
+) -> Result<Vec<String>> {
     let planned = cutover::plan(context, layout, request)?;
     if planned.status == "already-current" {
-        return Ok(());
+        return Ok(Vec::new());
     }
+    let told: Vec<String> = warnings.iter().chain(&planned.warnings).cloned().collect();
+    for warning in &told {
+        output.note(&format!("warning: {warning}"));
+    }
+    output.note(&format!("This {} will:", request.operation));
     for step in &planned.steps {
         output.note(&format!("  {step}"));
     }
     confirm(output, request.target.as_str(), false).map_err(|error: Error| {
         error.with_hint(format!("Type {} when asked, or pass `--yes`.", request.target))
-    })
+    })?;
+    Ok(told)
 }
 
 fn show(switched: &Switched, json: bool, output: &mut Output) {
-    for warning in &switched.warnings {
-        output.note(&format!("warning: {warning}"));
-    }
     if json {
         output.document("cutover", switched);
         return;

@@ -95,7 +95,11 @@ pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
 }
 
 fn row(generation: &Generation, current: Option<u64>) -> Vec<String> {
-    let why = [generation.reason.as_deref(), generation.because.as_deref()];
+    // What it brought back says where its verdict is from.
+    let because = generation.because.as_deref().filter(|because| {
+        generation.restores.is_none_or(|number| *because != format!("as generation {number}"))
+    });
+    let why = [generation.reason.as_deref(), because];
     let why: Vec<&str> = why.into_iter().flatten().collect();
     let restores = generation.restores.map(|number| format!("back to {number}; ")).unwrap_or_default();
     vec![

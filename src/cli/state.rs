@@ -73,6 +73,18 @@ pub fn run(
         Command::Protect { backup, dry_run, yes } => {
             let backup = backup.as_ref().map(|file| context.cwd.join(file)).unwrap_or_default();
             if !dry_run {
+                if !yes {
+                    let planned = state::protect(context, &folder, &backup, &Interruption::default(), true)?;
+                    for found in &planned.findings {
+                        let path = if found.path.is_empty() { "." } else { &found.path };
+                        output.note_indented(&format!("  {path}: {}", found.what), 6);
+                    }
+                    let items = planned.changed_items;
+                    if items > 0 {
+                        let folder = folder.display();
+                        output.note(&format!("This sets the permissions of {items} in {folder}."));
+                    }
+                }
                 confirm(output, "protect", *yes)?;
             }
             state::protect(context, &folder, &backup, &Interruption::watch(), *dry_run)?
@@ -119,6 +131,7 @@ fn show(audit: &Audit, output: &mut Output) {
             format!("would set {changed} of {} in {folder}", audit.scanned_items)
         }
         (_, _, true) => format!("private: {folder}, {} looked at", audit.scanned_items),
+        (_, _, false) if audit.violation_count == 1 => format!("NOT private: {folder}, 1 finding"),
         (_, _, false) => format!("NOT private: {folder}, {} findings", audit.violation_count),
     });
     if let (Some(backup), Some(sha256)) = (&audit.backup, &audit.backup_sha256) {

@@ -74,6 +74,31 @@ pub struct TrialTerms {
     pub failed_starts: u32,
 }
 
+impl TrialTerms {
+    /// In words.
+    pub fn sentence(&self) -> String {
+        let counted = |count: u32, one: &str, many: &str| match count {
+            1 => format!("one {one}"),
+            count => format!("{count} {many}"),
+        };
+        format!(
+            "kept by {} within {}, left after {} without one or at the end of that time",
+            counted(self.handshakes, "client handshake", "client handshakes"),
+            in_words(self.time),
+            counted(self.failed_starts, "start", "starts"),
+        )
+    }
+}
+
+/// In the largest unit that fits: `90 s`, `15 min`, `24 h`.
+fn in_words(time: Duration) -> String {
+    match time.as_secs() {
+        hours if hours > 0 && hours % 3600 == 0 => format!("{} h", hours / 3600),
+        minutes if minutes > 0 && minutes % 60 == 0 => format!("{} min", minutes / 60),
+        seconds => format!("{seconds} s"),
+    }
+}
+
 impl Request {
     /// A hard switch to a release, with everything else as it is.
     pub fn to(target: ReleaseId) -> Self {
@@ -198,6 +223,9 @@ pub fn plan(context: &Context, layout: &Layout, request: &Request) -> Result<Swi
     }
     steps.push(format!("start {} through the launcher and ask for its tools", request.target));
     steps.push(format!("make {} current, as generation {}", request.target, prepared.generation));
+    if let Some(terms) = request.trial.filter(|_| prepared.current.is_some()) {
+        steps.push(format!("put it on trial: {}", terms.sentence()));
+    }
     Ok(Switched {
         status: "planned",
         changed: false,
@@ -349,6 +377,10 @@ fn prepare(context: &Context, layout: &Layout, request: &Request) -> Result<Prep
         )));
     };
     let mut warnings = Vec::new();
+    if request.trial.is_some() && current.is_none() {
+        warnings
+            .push("nothing is current yet, so there is nothing to fall back to: it is not on trial".into());
+    }
     check_config(context, layout, request, &verified, &config_after, &mut warnings)?;
     let launcher_before = content(&layout.launcher())?;
     let protocol = current.as_ref().map_or(LAUNCHER_PROTOCOL, |(_, pointer)| pointer.launcher.protocol);

@@ -172,7 +172,7 @@ pub enum ReleaseError {
         why: String,
     },
     /// The operator did not confirm.
-    #[error("not confirmed")]
+    #[error("not confirmed; nothing was changed")]
     NotConfirmed,
     /// Any failure of a file operation.
     #[error("{step} {path}: {source}", path = .path.display())]

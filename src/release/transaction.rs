@@ -75,11 +75,11 @@ pub struct Interruption {
     watcher: Option<Watcher>,
 }
 
-/// Is told of every place that a transaction passes.
-#[derive(Clone)]
-struct Watcher(Arc<Watch>);
+/// What is told of every place that a transaction passes.
+type OnPlace = dyn Fn(&Interruption, &str) + Send + Sync;
 
-type Watch = dyn Fn(&Interruption, &str) + Send + Sync;
+#[derive(Clone)]
+struct Watcher(Arc<OnPlace>);
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

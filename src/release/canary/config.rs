@@ -5,10 +5,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::CanaryError;
 use super::installed::serve;
 use super::stage::Stage;
 use super::trial::{Stop, Trial};
 use crate::digest;
+use crate::error::Error;
 use crate::process::{self, Program};
 use crate::release::ReleaseId;
 use crate::release::probe::Match;
@@ -76,5 +78,7 @@ fn accepted(trial: &mut Trial<'_>, program: &Path, file: &Path) -> Result<(), St
             }
         }
     };
-    Err(Stop::found(CHECK, format!("the release does not accept it: {why}")))
+    let refused = CanaryError::Found(format!("the release does not accept it: {why}"));
+    let hint = "Mend the config, and run the same command again; the release itself is not what failed.";
+    Err(Stop::Other(CHECK, Error::from(refused).with_hint(hint)))
 }
