@@ -93,7 +93,7 @@ fn the_difference_says_where_the_change_is() {
     insta::assert_snapshot!(shown("gemini"), @r#"
     --- ~/.gemini/settings.json
     +++ ~/.gemini/settings.json
-    @@ -1,6 +1,14 @@
+    @@ -1,6 +1,14 @@ mcpServers
      {
      	(not shown)
      	"mcpServers": {

@@ -331,6 +331,6 @@ fn a_file_that_changed_between_plan_and_apply_is_left() {
     // Right after the write the host writes its own copy back: the check says so.
     world.configured(["--apply"]);
     world.put(".claude.json", theirs);
-    let check = world.configured(["--check"]);
-    assert_eq!(one(&check, "claude-code")["verdict"]["effect"], "not-registered");
+    let check = world.configure(["--check"]).expect_code(3).json();
+    assert_eq!(one(&check, "claude-code")["verdict"]["effect"], "lost");
 }
