@@ -290,11 +290,11 @@ fn record(
     }
     let store = Arc::new(Store::open(&config.state_dir, context.clock)?);
     let kept = Arc::clone(&store);
-    let log = BatchedLog::start(move |batch| {
+    let log = BatchedLog::new(move |batch| {
         let mut rows = batch.iter().map(|call| kept.audit("scope-call", None, None, &call.to_json()));
         rows.try_for_each(|row| row.map_err(|error| error.to_string()))
     });
-    Ok((Arc::new(log.map_err(ScopeError::Listen)?), Trail(Some(store)), deepest))
+    Ok((Arc::new(log), Trail(Some(store)), deepest))
 }
 
 struct ReportFile(PathBuf);
