@@ -167,7 +167,7 @@ fn ours(store: &Arc<Store>) -> Endpoint {
     }
     tools.allow("note").unwrap();
     let kept = Arc::clone(store);
-    let log = BatchedLog::start(move |batch| {
+    let log = BatchedLog::new(move |batch| {
         let mut rows = batch.iter().map(|call| kept.audit("scope-call", None, None, &call.to_json()));
         rows.try_for_each(|row| row.map_err(|error| error.to_string()))
     });
@@ -175,7 +175,7 @@ fn ours(store: &Arc<Store>) -> Endpoint {
         bound: BoundRun { run: "bench".into(), session: None, turn: None, workspace: "/".into() },
         tools,
         limits: Limits::default(),
-        log: Arc::new(log.unwrap()),
+        log: Arc::new(log),
         clock: Clock::System,
         modern: true,
     })

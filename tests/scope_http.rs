@@ -696,6 +696,12 @@ fn hanging_up_cancels_only_where_the_revision_says_so() {
     drop(wire);
     scope.story.wait_for(3);
     assert_eq!(scope.story.lines()[2], "ended: the client hung up");
+    // A call is over when it is written down.
+    let end = Instant::now() + DEADLINE;
+    while scope.recorded() != ["wait failed cancelled"] {
+        assert!(Instant::now() < end, "{:?}", scope.recorded());
+        thread::yield_now();
+    }
     assert_eq!(scope.endpoint.close().cancelled, 1, "the other one still ran");
 }
 

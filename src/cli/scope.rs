@@ -292,7 +292,7 @@ fn record(
     }
     let store = Arc::new(Store::open(&config.state_dir, context.clock)?);
     let kept = Arc::clone(&store);
-    let log = BatchedLog::start(move |batch| {
+    let log = BatchedLog::new(move |batch| {
         let entry = |call: &CallRecord| AuditEntry {
             at: call.at,
             kind: "scope-call",
@@ -303,7 +303,7 @@ fn record(
         let entries: Vec<_> = batch.iter().map(entry).collect();
         kept.audit_all(&entries).map_err(|error| error.to_string())
     });
-    Ok((Arc::new(log.map_err(ScopeError::Listen)?), Trail(Some(store)), deepest))
+    Ok((Arc::new(log), Trail(Some(store)), deepest))
 }
 
 struct ReportFile(PathBuf);

@@ -135,7 +135,16 @@ const WAITING: usize = 4096;
 /// process is killed; [`CallLog::flush`], and with it the end of the run, waits for all.
 pub struct BatchedLog {
     shared: Arc<Batches>,
-    writer: Option<JoinHandle<()>>,
+    writer: Mutex<Writer>,
+}
+
+type Write = Box<dyn FnMut(&[CallRecord]) -> Result<(), String> + Send>;
+
+/// The thread is started for the first record: many runs have none, and each has a start.
+enum Writer {
+    Resting(Write),
+    Running(JoinHandle<()>),
+    Over,
 }
 
 #[derive(Default)]
@@ -156,12 +165,21 @@ struct Batch {
 
 impl BatchedLog {
     /// `write` keeps a batch, in order.
-    pub fn start(
-        mut write: impl FnMut(&[CallRecord]) -> Result<(), String> + Send + 'static,
-    ) -> std::io::Result<Self> {
-        let shared = Arc::new(Batches::default());
-        let batches = Arc::clone(&shared);
-        let writer = thread::Builder::new().name("scope-log".into()).spawn(move || {
+    pub fn new(write: impl FnMut(&[CallRecord]) -> Result<(), String> + Send + 'static) -> Self {
+        Self { shared: Arc::default(), writer: Mutex::new(Writer::Resting(Box::new(write))) }
+    }
+
+    fn see_to_the_writer(&self) {
+        let mut writer = locked(&self.writer);
+        let mut write = match std::mem::replace(&mut *writer, Writer::Over) {
+            Writer::Resting(write) => write,
+            running => {
+                *writer = running;
+                return;
+            }
+        };
+        let batches = Arc::clone(&self.shared);
+        let begun = thread::Builder::new().name("scope-log".into()).spawn(move || {
             while let Some(batch) = batches.next() {
                 let result = write(&batch);
                 let mut state = locked(&batches.state);
@@ -171,8 +189,13 @@ impl BatchedLog {
                 }
                 batches.changed.notify_all();
             }
-        })?;
-        Ok(Self { shared, writer: Some(writer) })
+        });
+        match begun {
+            Ok(thread) => *writer = Writer::Running(thread),
+            Err(error) => {
+                locked(&self.shared.state).failed.get_or_insert(error.to_string());
+            }
+        }
     }
 }
 
@@ -209,6 +232,7 @@ impl CallLog for BatchedLog {
         drop(state);
         // The writer sleeps only before the first of a batch, or until there is no more room.
         if count == 1 || count == WAITING {
+            self.see_to_the_writer();
             self.shared.changed.notify_all();
         }
         Ok(())
@@ -229,8 +253,8 @@ impl Drop for BatchedLog {
     fn drop(&mut self) {
         locked(&self.shared.state).ended = true;
         self.shared.changed.notify_all();
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        if let Writer::Running(thread) = std::mem::replace(&mut *locked(&self.writer), Writer::Over) {
+            let _ = thread.join();
         }
     }
 }
@@ -257,11 +281,10 @@ mod tests {
     fn after_a_flush_every_record_is_written_once_and_in_order() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&seen);
-        let log = BatchedLog::start(move |batch| {
+        let log = BatchedLog::new(move |batch| {
             writer.lock().unwrap().extend(batch.iter().map(|record| record.latency_us));
             Ok(())
-        })
-        .unwrap();
+        });
         for n in 0..10_000 {
             log.record(record(n)).unwrap();
         }
@@ -274,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_failed_writer_is_told_by_flush_and_refuses_what_comes_after() {
-        let log = BatchedLog::start(|_| Err("the disk is full".into())).unwrap();
+        let log = BatchedLog::new(|_| Err("the disk is full".into()));
         log.record(record(1)).unwrap();
         assert_eq!(log.flush(), Err("the disk is full".into()));
         assert_eq!(log.record(record(2)), Err("the disk is full".into()));
