@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
+use crate::release::clients::table;
 use crate::release::clients::{self, ClientPlan, Effect, Found, Machine, Options, Plan, Step, Written};
-use crate::release::{Layout, clients::table};
 
 /// Register the installation in your MCP clients.
 ///
@@ -50,9 +51,8 @@ pub struct Args {
     /// Only say whether each client will start this installation.
     #[arg(long, conflicts_with = "apply")]
     check: bool,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Why; goes into the journal.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -78,7 +78,7 @@ struct Document<'a> {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let machine = Machine::default();
     let options = Options {
         clients: args.clients.clone(),

@@ -16,6 +16,7 @@
 //! ```
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -344,6 +345,16 @@ impl Layout {
                 why: format!("it names the path {relative:?}"),
             })
         }
+    }
+}
+
+/// What lies in a folder of an installation, in no order; nothing where it does not exist yet.
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ReleaseError> {
+    let failed = || ReleaseError::io("cannot list", folder);
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| Ok(entry.map_err(failed())?.path())).collect(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(failed()(error)),
     }
 }
 
