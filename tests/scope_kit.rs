@@ -21,7 +21,7 @@ fn offering(tools: Vec<Arc<dyn Tool>>) -> Scope {
         for tool in tools {
             let name = tool.spec().name;
             set.add(tool).unwrap();
-            set.allow(name).unwrap();
+            set.allow(&name).unwrap();
         }
         options.tools = set;
     })

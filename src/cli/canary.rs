@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::installation::Installation;
 use super::output::{Output, duration};
 use crate::context::Context;
 use crate::error::{Exit, Result};
+use crate::release::ReleaseId;
 use crate::release::canary::{self, CheckStatus, Record, Setting};
-use crate::release::{Layout, ReleaseId};
 
 /// Prove that a release works, with nothing at stake.
 ///
@@ -25,9 +26,8 @@ pub struct Args {
     /// Longest time for one talk with the program.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, global = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR", global = true)]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Print one JSON document.
     #[arg(long, global = true)]
     json: bool,
@@ -78,7 +78,7 @@ struct Document<'a> {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let setting = Setting {
         evidence_dir: args.evidence_dir.as_deref(),
         deadline: Duration::from_secs(args.timeout),

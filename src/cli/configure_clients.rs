@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
+use crate::release::clients::table;
 use crate::release::clients::{self, ClientPlan, Effect, Found, Machine, Options, Plan, Step, Written};
-use crate::release::{Layout, clients::table};
 
 /// Register the installation in your MCP clients.
 ///
@@ -56,9 +57,8 @@ pub struct Args {
     /// one runs, else 0).
     #[arg(long, value_name = "SECONDS", requires = "apply", value_parser = clap::value_parser!(u32).range(..=3600))]
     watch: Option<u32>,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Why; goes into the journal.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -86,7 +86,7 @@ struct Document<'a> {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let machine = Machine::default();
     let options = Options {
         clients: args.clients.clone(),

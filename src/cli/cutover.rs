@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::confirm::{confirm, parse_time};
+use super::installation::Installation;
 use super::output::{Output, remark};
 use crate::context::Context;
 use crate::digest;
@@ -24,9 +25,8 @@ struct Common {
     /// Go on although some processes cannot be looked at.
     #[arg(long)]
     allow_unreadable: bool,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Why; goes into the journal and the history.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -102,7 +102,7 @@ pub struct RollbackArgs {
 }
 
 pub fn run_cutover(context: &Context, args: CutoverArgs, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.common.root.as_deref())?;
+    let layout = args.common.installation.layout(context)?;
     let mut request = Request::to(ReleaseId::parse(&args.release)?);
     if let Some(path) = &args.stage_config {
         let bytes = std::fs::read(path).map_err(ReleaseError::io("cannot read", path))?;
@@ -127,7 +127,7 @@ pub fn run_cutover(context: &Context, args: CutoverArgs, output: &mut Output) ->
 }
 
 pub fn run_rollback(context: &Context, args: RollbackArgs, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.common.root.as_deref())?;
+    let layout = args.common.installation.layout(context)?;
     let options = rollback::Options {
         to: args.to,
         force: args.force,

@@ -1,9 +1,8 @@
 //! `agent-bridge history`
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 
+use super::installation::Installation;
 use super::output::{Output, one_line};
 use crate::context::Context;
 use crate::error::{Exit, Result};
@@ -17,9 +16,8 @@ use crate::release::{Layout, journal, pointer};
 /// by a rollback. A rollback goes to the newest good one before the current one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Installation folder.
-    #[arg(long, value_name = "DIR", global = true)]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Print one JSON document.
     #[arg(long, global = true)]
     json: bool,
@@ -62,7 +60,7 @@ struct TransactionView {
 }
 
 pub fn run(context: &Context, args: Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     layout.require_installation()?;
     if let Some(Command::Mark { generation, verdict, because }) = args.command {
         let verdict = match verdict.as_str() {

@@ -1,12 +1,11 @@
 //! `agent-bridge inspect`
 
-use std::path::PathBuf;
-
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
+use crate::release::ReleaseId;
 use crate::release::inspect::{self, Inspection};
-use crate::release::{Layout, ReleaseId};
 
 /// Say what is current, and whether all of it is whole.
 ///
@@ -21,16 +20,15 @@ pub struct Args {
     /// Hash every installed release, not only the current one.
     #[arg(long)]
     all: bool,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let expect = args.expect.as_deref().map(ReleaseId::parse).transpose()?;
     let found = inspect::inspect(context, &layout, &inspect::Options { expect, all: args.all })?;
     if args.json {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
-use crate::release::Layout;
 use crate::release::install::{self, Installed, Request, Step};
 use crate::release::transaction::Interruption;
 
@@ -30,9 +30,8 @@ pub struct Args {
     /// Replace an installed release that is damaged.
     #[arg(long)]
     repair: bool,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Why; goes into the journal.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -45,7 +44,7 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let source = context.cwd.join(&args.source);
     let request = Request {
         source: &source,

@@ -19,6 +19,7 @@ mod help;
 mod history;
 mod inspect;
 mod install_release;
+mod installation;
 mod launcher;
 mod man;
 mod output;

@@ -1,12 +1,11 @@
 //! `agent-bridge prune`
 
-use std::path::PathBuf;
-
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
 use crate::release::transaction::Interruption;
-use crate::release::{Layout, ReleaseId, prune};
+use crate::release::{ReleaseId, prune};
 
 /// Remove old releases and backups that nothing needs.
 ///
@@ -20,9 +19,8 @@ pub struct Args {
     /// Also keep this release; can be repeated.
     #[arg(long = "pin", value_name = "ID")]
     pinned: Vec<String>,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Only say what would be removed.
     #[arg(long)]
     dry_run: bool,
@@ -32,7 +30,7 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let pinned = args.pinned.iter().map(|id| ReleaseId::parse(id)).collect::<Result<_, _>>()?;
     let options = prune::Options { keep: args.keep, pinned, dry_run: args.dry_run };
     let report = prune::prune(context, &layout, &options, &Interruption::watch())?;

@@ -1,12 +1,11 @@
 //! `agent-bridge readiness`
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
-use crate::release::Layout;
 use crate::release::readiness::{self, Holder, HolderKind, Options, Report, State};
 use crate::release::transaction::Interruption;
 
@@ -28,9 +27,8 @@ pub struct Args {
     /// Don't mind processes of this user that cannot be looked at.
     #[arg(long)]
     allow_unreadable: bool,
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -48,7 +46,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     // A wrong folder is always quiet.
     layout.require_installation()?;
     let options = Options { allow_unreadable: args.allow_unreadable, ..Options::default() };

@@ -1,12 +1,12 @@
 //! `agent-bridge recover`
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use super::installation::Installation;
 use super::output::Output;
 use crate::context::Context;
 use crate::error::{Exit, Result};
-use crate::release::{Layout, lease, recovery};
+use crate::release::{lease, recovery};
 
 /// How long another one who has the gate closed is waited for.
 const WAIT_FOR_GATE: Duration = Duration::from_secs(5);
@@ -18,9 +18,8 @@ const WAIT_FOR_GATE: Duration = Duration::from_secs(5);
 /// at any time, and again if it is itself cut off. Exit code 0 also if there is nothing to do.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Installation folder.
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    installation: Installation,
     /// Only say what would be done.
     #[arg(long)]
     dry_run: bool,
@@ -30,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: &Args, output: &mut Output) -> Result<Exit> {
-    let layout = Layout::select(context, args.root.as_deref())?;
+    let layout = args.installation.layout(context)?;
     let report = match args.dry_run {
         true => recovery::recover(&layout, context.clock, true)?,
         false => lease::recover(&layout, context.clock, WAIT_FOR_GATE)?,

@@ -444,10 +444,5 @@ fn write_prompt(mut pipe: ChildStdin, prompt: Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, unix))]
-#[path = "run_tests.rs"]
-mod tests;
-
 #[cfg(test)]
-#[path = "run_portable_tests.rs"]
-mod portable_tests;
+mod tests;

@@ -3,11 +3,12 @@
 //! A rollback goes to the newest generation among the ancestors that is known to be good, and only by name to
 //! one that is not.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 
 use serde::{Deserialize, Serialize};
 
 use super::journal::Action;
+use super::layout::entries;
 use super::transaction::{self, InstallLock, Interruption, Purpose};
 use super::{Layout, ReleaseError, ReleaseId};
 use crate::context::Clock;
@@ -82,15 +83,8 @@ pub fn is_empty(layout: &Layout) -> bool {
 /// All of them, oldest first. A record that cannot be read is left out: it is derived, and a rollback by number
 /// says so.
 pub fn list(layout: &Layout) -> Result<Vec<Generation>, ReleaseError> {
-    let folder = layout.generations();
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(ReleaseError::io("cannot list", folder)(error)),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(ReleaseError::io("cannot list", &folder))?.path();
+    for path in entries(&layout.generations())? {
         if path.extension().is_none_or(|ext| ext != "json") {
             continue;
         }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::clients::Hunk;
+use super::layout::entries;
 use super::{Layout, ReleaseError};
 use crate::digest;
 use crate::platform;
@@ -331,19 +332,8 @@ impl Journal {
 
 /// The journals of an installation, oldest first.
 pub fn transactions(layout: &Layout) -> Result<Vec<PathBuf>, ReleaseError> {
-    let folder = layout.journal();
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(ReleaseError::io("cannot list", folder)(error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(ReleaseError::io("cannot list", &folder))?.path();
-        if let Some(number) = number_of(&path) {
-            found.push((number, path));
-        }
-    }
+    let paths = entries(&layout.journal())?;
+    let mut found: Vec<_> = paths.into_iter().filter_map(|path| Some((number_of(&path)?, path))).collect();
     found.sort();
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }

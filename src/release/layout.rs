@@ -16,6 +16,7 @@
 //! ```
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -370,6 +371,16 @@ impl Layout {
 fn unusable(path: PathBuf, why: &str) -> ReleaseError {
     let own = why.strip_prefix(&*path.to_string_lossy()).map(|rest| format!("it{rest}"));
     ReleaseError::RootUnusable { path, why: own.unwrap_or_else(|| why.to_owned()) }
+}
+
+/// What lies in a folder of an installation, in no order; nothing where it does not exist yet.
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ReleaseError> {
+    let failed = || ReleaseError::io("cannot list", folder);
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| Ok(entry.map_err(failed())?.path())).collect(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(failed()(error)),
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::generations::{self, Verdict};
 use super::journal::Action;
+use super::layout::entries;
 use super::transaction::{self, InstallLock, Interruption, Purpose};
 use super::{Layout, ReleaseError, ReleaseId, journal, lease, pointer};
 use crate::context::Context;
@@ -110,16 +111,10 @@ pub fn prune(
 
 /// The installed releases, the one that was installed last first.
 pub fn installed(layout: &Layout) -> Result<Vec<ReleaseId>, ReleaseError> {
-    let folder = layout.releases();
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(ReleaseError::io("cannot list", folder)(error)),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(ReleaseError::io("cannot list", &folder))?;
-        if let Some(id) = entry.file_name().to_str().and_then(|name| ReleaseId::parse(name).ok()) {
+    for path in entries(&layout.releases())? {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(id) = name.and_then(|name| ReleaseId::parse(name).ok()) {
             let installed = std::fs::metadata(layout.receipt(&id)).and_then(|found| found.modified()).ok();
             found.push((std::cmp::Reverse(installed), id));
         }

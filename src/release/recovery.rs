@@ -102,22 +102,12 @@ pub(super) fn undo_unfinished(layout: &Layout, clock: Clock) -> Result<Recovery,
     report.conflicts.clear();
     for (_, record) in cut.records.iter().rev() {
         fault::point("undo-step");
-        match record {
-            Record::Replace { path, before, after, backup, client, patch } => {
-                let undo = Undo {
-                    path,
-                    before: before.as_ref(),
-                    after: after.as_ref(),
-                    backup: backup.as_deref(),
-                    client: client.as_deref(),
-                    patch,
-                };
-                if !undo.run(layout, &cut.txid)? {
-                    report.conflicts.push(path.clone());
-                }
+        if let Some(undo) = Undo::of(record) {
+            if !undo.run(layout, &cut.txid)? {
+                report.conflicts.push(undo.path.to_path_buf());
             }
-            Record::Create { path } => platform::remove_durable(&layout.resolve(path)?)?,
-            _ => {}
+        } else if let Record::Create { path } = record {
+            platform::remove_durable(&layout.resolve(path)?)?;
         }
     }
     sweep(layout, &cut)?;
@@ -236,7 +226,20 @@ struct Undo<'a> {
     patch: &'a [Hunk],
 }
 
-impl Undo<'_> {
+impl<'a> Undo<'a> {
+    /// What undoes a record, if it replaced a file.
+    fn of(record: &'a Record) -> Option<Self> {
+        let Record::Replace { path, before, after, backup, client, patch } = record else { return None };
+        Some(Self {
+            path,
+            before: before.as_ref(),
+            after: after.as_ref(),
+            backup: backup.as_deref(),
+            client: client.as_deref(),
+            patch,
+        })
+    }
+
     /// Whether the file is as before now; `false` if somebody else had changed it and it was left.
     fn run(&self, layout: &Layout, txid: &str) -> Result<bool, ReleaseError> {
         let mode_if_new = if *self.path == layout.launcher() { 0o755 } else { 0o600 };
@@ -316,22 +319,12 @@ fn plan(layout: &Layout, cut: &Transcript) -> Result<Recovery, ReleaseError> {
         return Ok(report);
     }
     for (_, record) in cut.records.iter().rev() {
-        match record {
-            Record::Replace { path, before, after, backup, client, patch } => {
-                let undo = Undo {
-                    path,
-                    before: before.as_ref(),
-                    after: after.as_ref(),
-                    backup: backup.as_deref(),
-                    client: client.as_deref(),
-                    patch,
-                };
-                report.steps.extend(undo.describe(layout)?);
-            }
-            Record::Create { path } if std::fs::symlink_metadata(layout.resolve(path)?).is_ok() => {
-                report.steps.push(format!("remove {path}"));
-            }
-            _ => {}
+        if let Some(undo) = Undo::of(record) {
+            report.steps.extend(undo.describe(layout)?);
+        } else if let Record::Create { path } = record
+            && std::fs::symlink_metadata(layout.resolve(path)?).is_ok()
+        {
+            report.steps.push(format!("remove {path}"));
         }
     }
     Ok(report)

@@ -49,7 +49,7 @@ fn sleep() {
     thread::sleep(Duration::from_secs(300));
 }
 
-const ARGS: [&str; 4] = ["--exact", "process::run::portable_tests::worker_body", "--ignored", "--nocapture"];
+const ARGS: [&str; 4] = ["--exact", "process::run::tests::portable::worker_body", "--ignored", "--nocapture"];
 
 fn worker(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -92,15 +92,12 @@ fn go_with(
         &limits,
         PoliteStop::TerminateGroup,
         RunIo {
-            stdout_file: None,
-            stderr_file: None,
-            on_started: &mut |_| {},
             on_line: &mut |line| {
                 lines.borrow_mut().push(String::from_utf8_lossy(line).into_owned());
                 None
             },
-            on_error_line: &mut |_| None,
             on_tick: &mut |_| cancel_when(&lines.borrow()).then(|| "asked".to_owned()),
+            ..silent()
         },
     )
     .unwrap();
