@@ -18,13 +18,16 @@
 
 mod parser;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::arguments::{AUTHORITY, FORMAT, Grammar, OWNED, PLACE, TOOLS};
 use super::{
-    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Launch, LaunchRequest, RunEnd, StreamParser,
-    redaction, verdicts,
+    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Endpoint, Launch, LaunchRequest, RunEnd,
+    StreamParser, endpoint, redaction, verdicts,
 };
+use crate::config::AgentConfig;
 use crate::policy::{AgentId, Sandbox};
 use crate::process::PoliteStop;
 
@@ -165,6 +168,19 @@ impl Agent for Claude {
         // Last, so that it ends any list option in front of it.
         args.extend(permission(request.sandbox).iter().map(|arg| (*arg).to_owned()));
         Ok(Launch { args, env: super::extra_env(request), pass_env: self.home_variables().to_vec() })
+    }
+
+    fn takes_endpoint(&self, _settings: &AgentConfig) -> Result<(), AgentError> {
+        Ok(())
+    }
+
+    fn attach(
+        &self,
+        args: &mut Vec<String>,
+        _env: &mut BTreeMap<String, String>,
+        endpoint: &Endpoint,
+    ) -> Result<(), AgentError> {
+        endpoint::attach_claude(args, endpoint)
     }
 
     fn home_variables(&self) -> &'static [&'static str] {

@@ -19,11 +19,14 @@
 
 mod parser;
 
+use std::collections::BTreeMap;
+
 use super::arguments::{AUTHORITY, FORMAT, Grammar, OWNED, PLACE, TOOLS};
 use super::{
-    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Launch, LaunchRequest, RunEnd, StreamParser,
-    path_text, redaction, verdicts,
+    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Endpoint, Launch, LaunchRequest, RunEnd,
+    StreamParser, endpoint, path_text, redaction, verdicts,
 };
+use crate::config::AgentConfig;
 use crate::policy::{AgentId, Sandbox};
 use crate::process::PoliteStop;
 
@@ -207,6 +210,22 @@ impl Agent for Codex {
         }
         args.push("-".into());
         Ok(Launch { args, env: super::extra_env(request), pass_env: self.home_variables().to_vec() })
+    }
+
+    fn takes_endpoint(&self, settings: &AgentConfig) -> Result<(), AgentError> {
+        if settings.use_user_config {
+            return Err(AgentError::EndpointNeedsIsolation(AgentId::Codex));
+        }
+        Ok(())
+    }
+
+    fn attach(
+        &self,
+        args: &mut Vec<String>,
+        _env: &mut BTreeMap<String, String>,
+        endpoint: &Endpoint,
+    ) -> Result<(), AgentError> {
+        endpoint::attach_codex(args, endpoint)
     }
 
     fn home_variables(&self) -> &'static [&'static str] {

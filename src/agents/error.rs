@@ -20,6 +20,12 @@ codes! {
     AGENT_PATH_NOT_TEXT { exit: Refused, retryable: false,
         cause: "A folder or file name is not valid Unicode, so it cannot be passed to the agent exactly.",
         remedy: "Use a folder or file whose name is valid Unicode." }
+    AGENT_ENDPOINT_UNSUPPORTED { exit: Refused, retryable: false,
+        cause: "Tools were asked for by name, or an endpoint was to be attached, for an agent that cannot be given one.",
+        remedy: "Leave the tools out, or name another agent." }
+    AGENT_ENDPOINT_NEEDS_ISOLATION { exit: Refused, retryable: false,
+        cause: "The agent would load the MCP servers of its user's config beside the endpoint (`useUserConfig`), and they cannot be kept out.",
+        remedy: "Set `useUserConfig` to false for the agent, or `scope.tools` to [] in its section of the config." }
 }
 
 /// Why a turn cannot be given to an agent.
@@ -52,6 +58,14 @@ pub enum AgentError {
     /// A path that has no exact text form.
     #[error("{0} is not valid Unicode")]
     PathNotText(String),
+    /// It cannot be given an endpoint.
+    #[error("{0} cannot be given an endpoint")]
+    EndpointUnsupported(AgentId),
+    /// It would have other servers too.
+    #[error(
+        "{0} with `useUserConfig` cannot be given an endpoint: its user's MCP servers would be there too"
+    )]
+    EndpointNeedsIsolation(AgentId),
 }
 
 impl Coded for AgentError {
@@ -62,6 +76,8 @@ impl Coded for AgentError {
             Self::ModelRefused(_) => &AGENT_MODEL_REFUSED,
             Self::ResumeIdRefused { .. } => &AGENT_RESUME_ID_REFUSED,
             Self::PathNotText(_) => &AGENT_PATH_NOT_TEXT,
+            Self::EndpointUnsupported(_) => &AGENT_ENDPOINT_UNSUPPORTED,
+            Self::EndpointNeedsIsolation(_) => &AGENT_ENDPOINT_NEEDS_ISOLATION,
         }
     }
 

@@ -1,11 +1,12 @@
 //! The built-in scripted agent: this very program, speaking Codex's event stream. For demos and tests.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::arguments::{AUTHORITY, Grammar, PLACE};
+use super::arguments::{AUTHORITY, Grammar, PLACE, TOOLS};
 use super::{
-    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Launch, LaunchRequest, RunEnd, StreamParser,
-    path_text, verdicts,
+    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Endpoint, Launch, LaunchRequest, RunEnd,
+    StreamParser, path_text, verdicts,
 };
 use crate::config::AgentConfig;
 use crate::policy::AgentId;
@@ -23,6 +24,7 @@ const GRAMMAR: Grammar = Grammar {
         ("--script", PLACE),
         ("--inline", PLACE),
         ("--resume", PLACE),
+        ("--endpoint", TOOLS),
         ("--sandbox", AUTHORITY),
         ("-s", AUTHORITY),
     ],
@@ -75,6 +77,21 @@ impl Agent for Mock {
             args.extend(request.settings.extra_args.iter().cloned());
         }
         Ok(Launch { args, env: super::extra_env(request), pass_env: Vec::new() })
+    }
+
+    fn takes_endpoint(&self, _settings: &AgentConfig) -> Result<(), AgentError> {
+        Ok(())
+    }
+
+    /// A script finds the address in the arguments of its run (`record`).
+    fn attach(
+        &self,
+        args: &mut Vec<String>,
+        _env: &mut BTreeMap<String, String>,
+        endpoint: &Endpoint,
+    ) -> Result<(), AgentError> {
+        args.extend(["--endpoint".to_owned(), endpoint.url.clone()]);
+        Ok(())
     }
 
     fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser> {

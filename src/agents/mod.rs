@@ -8,14 +8,18 @@ mod arguments;
 mod bounded;
 mod claude;
 mod codex;
+pub mod endpoint;
 mod error;
 mod evidence;
 mod mock;
 pub mod mock_program;
 pub mod redaction;
+mod servers;
 mod verdicts;
 
+pub use endpoint::Endpoint;
 pub use error::{AgentError, CODES};
+pub use servers::{Refusal, ServerRule};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -206,6 +210,10 @@ pub trait StreamParser {
     fn error_line(&mut self, line: &[u8]) {
         let _ = line;
     }
+    /// Which MCP servers the worker may have; said before the first line.
+    fn servers(&mut self, rule: ServerRule) {
+        let _ = rule;
+    }
     /// A finding so far that should end the run at once (for instance a login prompt that waits).
     fn fatal(&self) -> Option<&str> {
         None
@@ -250,6 +258,22 @@ pub trait Agent: Send + Sync {
     }
     /// Arguments and environment of a turn, or why there can be none.
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, AgentError>;
+    /// Whether its runs can have an endpoint, with these settings.
+    fn takes_endpoint(&self, settings: &AgentConfig) -> Result<(), AgentError> {
+        let _ = settings;
+        Err(AgentError::EndpointUnsupported(self.id()))
+    }
+    /// Adds an endpoint to the arguments of a launch and to the variables set for it. The token's own variable is
+    /// set by the caller.
+    fn attach(
+        &self,
+        args: &mut Vec<String>,
+        env: &mut BTreeMap<String, String>,
+        endpoint: &Endpoint,
+    ) -> Result<(), AgentError> {
+        let _ = (args, env, endpoint);
+        Err(AgentError::EndpointUnsupported(self.id()))
+    }
     /// A parser for one run; `resume` is the provider session that it was asked to resume.
     fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser>;
     /// Arguments that print the version.

@@ -22,6 +22,7 @@ pub(super) fn settings(bin: &str) -> AgentConfig {
         sandbox_ceiling: None,
         start_spacing: Duration::ZERO,
         use_user_config: false,
+        scope_tools: None,
         script: None,
         credential_file: None,
         base_url: None,

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::errors;
 use super::run_spec::{RunEvent, RunSpec, Unrecorded};
 use super::usage::{self, TurnUsage};
-use crate::agents::{self, Outcome, Verdict, redaction};
+use crate::agents::endpoint::TOKEN_VARIABLE;
+use crate::agents::{self, Outcome, Refusal, Verdict, redaction};
 use crate::error::Error;
 use crate::process::{Program, Report, Stopped};
 use crate::store::{NativeSession, Store, StoreError, TurnEnd};
@@ -37,7 +38,7 @@ pub(super) fn secret_values(program: &Program) -> Vec<String> {
         .iter()
         .filter(|(name, _)| {
             let name = name.to_string_lossy().to_ascii_uppercase();
-            name.ends_with("_PAT") || marks.iter().any(|mark| name.contains(mark))
+            name == TOKEN_VARIABLE || name.ends_with("_PAT") || marks.iter().any(|mark| name.contains(mark))
         })
         .map(|(_, value)| value.to_string_lossy().into_owned())
         .filter(|value| value.len() >= 8)
@@ -58,7 +59,15 @@ pub(super) fn no_verdict(detail: &str) -> Verdict {
 
 /// Our own ends outrank what the streams say, but keep the text and the ids they proved.
 pub(super) fn judge(mut verdict: Verdict, report: &Report) -> (Verdict, Option<&'static str>) {
+    let refusal = match Refusal::of(&verdict) {
+        Some(Refusal::Foreign) => Some(errors::WORKER_TOOLS_FOREIGN.code),
+        Some(Refusal::Missing) => Some(errors::WORKER_TOOLS_MISSING.code),
+        None => None,
+    };
     let Some(stopped) = &report.stopped else {
+        if refusal.is_some() {
+            return (verdict, refusal);
+        }
         if verdict.meta["resumeUnknown"] == json!(true) {
             return (verdict, Some(errors::NATIVE_SESSION_LOST.code));
         }
@@ -92,7 +101,7 @@ pub(super) fn judge(mut verdict: Verdict, report: &Report) -> (Verdict, Option<&
             (Outcome::WorkerError, &errors::OUTPUT_TOO_LARGE, format!("more output than {limit} bytes"))
         }
         // The parser itself saw what ended the run, so its verdict stands.
-        Stopped::Fatal(_) => return (verdict, None),
+        Stopped::Fatal(_) => return (verdict, refusal),
     };
     verdict.outcome = outcome;
     verdict.detail = Some(detail);

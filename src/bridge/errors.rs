@@ -46,6 +46,18 @@ crate::codes! {
     CONTEXT_TOO_LARGE { exit: Refused, retryable: false,
         cause: "Not even a clipped transcript fits into `handoffMaxChars`.",
         remedy: "Raise `handoffMaxChars` in the config file." }
+    SCOPE_NOT_ALLOWED { exit: Refused, retryable: false,
+        cause: "A run was to be given a tool, or an MCP server, that the config does not offer to this agent's runs.",
+        remedy: "Leave it out, or let the user add it to `scope.tools` or `scope.servers` in the config file." }
+    SCOPE_UNAVAILABLE { exit: Refused, retryable: false,
+        cause: "The endpoint with the run's tools could not be opened, so the worker was not started.",
+        remedy: "Look at the reason in the message; `scope_tools: []` (`--no-scope`) runs without the endpoint." }
+    WORKER_TOOLS_FOREIGN { exit: Unexpected, retryable: false,
+        cause: "The worker had an MCP server that this run was not given, so it was ended at once.",
+        remedy: "Find out where the server comes from (managed settings, a plugin, the account) and switch it off for this agent; then start the turn again." }
+    WORKER_TOOLS_MISSING { exit: Unexpected, retryable: true,
+        cause: "The worker did not connect to the endpoint with the run's tools, so it was ended at once.",
+        remedy: "Look at the turn's stderr with get_turn_output: a proxy, a managed allowlist or an old version of the agent may be in the way." }
     TURN_START_DEADLINE { exit: Unexpected, retryable: true,
         cause: "The worker printed nothing before the start deadline.",
         remedy: "Run the agent by hand once to see what it waits for; raise `defaults.startTimeoutSec` if it is only slow." }
@@ -149,9 +161,26 @@ pub enum BridgeError {
     /// No transcript fits.
     #[error("the conversation does not fit into {0} bytes")]
     ContextTooLarge(usize),
+    /// More than the config offers.
+    #[error("{name} is not offered to runs of {agent}; offered are {}", offered(allowed))]
+    ScopeNotAllowed {
+        /// Which agent.
+        agent: AgentId,
+        /// Asked for.
+        name: String,
+        /// What there is.
+        allowed: Vec<String>,
+    },
+    /// No endpoint.
+    #[error("the endpoint of the run could not be opened: {0}")]
+    ScopeUnavailable(String),
     /// The supervisor did not work.
     #[error("the turn's supervisor failed: {0}")]
     Supervisor(String),
+}
+
+fn offered(allowed: &[String]) -> String {
+    if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
 }
 
 fn did_you_mean(near: &Option<String>) -> String {
@@ -175,6 +204,8 @@ impl Coded for BridgeError {
             Self::SandboxDenied { .. } => &SANDBOX_AUTHORITY_DENIED,
             Self::TooDeep { .. } => &DELEGATION_TOO_DEEP,
             Self::ContextTooLarge(_) => &CONTEXT_TOO_LARGE,
+            Self::ScopeNotAllowed { .. } => &SCOPE_NOT_ALLOWED,
+            Self::ScopeUnavailable(_) => &SCOPE_UNAVAILABLE,
             Self::Supervisor(_) => &SUPERVISOR_FAILED,
         }
     }

@@ -4,6 +4,7 @@
 //! of the supervisor's standard input while it lives and otherwise only waits.
 
 pub mod catalogue;
+pub mod companion;
 pub mod context_block;
 mod continuity;
 mod ending;
@@ -12,10 +13,13 @@ pub mod health;
 mod masked;
 pub mod plan;
 mod reconcile;
+pub mod run_scope;
 pub mod run_spec;
+mod start_spacing;
 pub mod supervise;
 pub mod usage;
 pub mod view;
+mod worker_launch;
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -218,6 +222,8 @@ impl Bridge {
             max_concurrent: config.max_concurrent_turns,
             start_spacing_ms: settings.map_or(0, |settings| millis(settings.start_spacing)),
             on_disconnect: plan.on_disconnect,
+            scope: plan.scope,
+            servers: plan.servers,
         };
         let failed = |reason: String| Error::from(BridgeError::Supervisor(reason));
         let mut line = serde_json::to_vec(&spec).map_err(|e| failed(e.to_string()))?;

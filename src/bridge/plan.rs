@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::continuity::{Joined, join};
 use super::errors::BridgeError;
+use super::run_scope::{self, RunScope};
 use super::usage::KnownTotals;
-use crate::agents::{self, Agent, LaunchRequest, Outcome};
+use crate::agents::{self, Agent, LaunchRequest, Outcome, ServerRule};
 use crate::config::{AgentConfig, Config, OnDisconnect};
 use crate::context::Context;
 use crate::digest;
@@ -48,6 +49,8 @@ pub struct TurnRequest {
     pub idempotency_key: Option<String>,
     /// Overrides `defaults.onDisconnect`.
     pub on_disconnect: Option<OnDisconnect>,
+    /// Tools of the run's endpoint, out of those that the config offers; all of them if left out.
+    pub scope_tools: Option<Vec<String>>,
     /// Who asks, for the record.
     pub requested_by: String,
 }
@@ -71,6 +74,10 @@ pub struct TurnPlan {
     pub totals: KnownTotals,
     /// What happens to the turn when its host goes away.
     pub on_disconnect: OnDisconnect,
+    /// The tools that the worker gets over an endpoint of its own.
+    pub scope: Option<RunScope>,
+    /// Which MCP servers the worker may have.
+    pub servers: ServerRule,
     /// The caller pinned the revision, so a changed session must not be planned again.
     pub pinned: bool,
 }
@@ -124,6 +131,12 @@ pub fn plan(
     }
     let cwd = working_folder(context, config, request, session.as_ref())?;
     let sandbox = authority(config, settings, agent.id(), request.sandbox)?;
+    let scope = run_scope::resolve(config, agent, settings, request.scope_tools.as_deref(), depth + 1)?;
+    let servers = match &scope {
+        Some(_) => ServerRule::Only,
+        None if settings.use_user_config => ServerRule::Any,
+        None => ServerRule::None,
+    };
     let model = request.model.as_deref().or(settings.default_model.as_deref());
     if let Some(model) = model {
         agents::check_model(model)?;
@@ -180,6 +193,8 @@ pub fn plan(
         program: agent.program(settings, &context.exe),
         totals: joined.totals,
         on_disconnect: request.on_disconnect.unwrap_or(config.defaults.on_disconnect),
+        scope,
+        servers,
         pinned: request.expected_revision.is_some(),
     })
 }
@@ -308,7 +323,7 @@ fn title_of(prompt: &str) -> String {
 
 /// Tells a repeated idempotency key from one that is used for something else.
 fn request_digest(request: &TurnRequest) -> String {
-    let parts = serde_json::json!([
+    let mut parts = serde_json::json!([
         request.agent,
         request.prompt,
         request.cwd,
@@ -317,6 +332,10 @@ fn request_digest(request: &TurnRequest) -> String {
         request.timeout.map(|t| t.as_millis().to_string()),
         request.session_id,
     ]);
+    // Requests without it keep the digest that they had before it existed.
+    if let (Some(tools), Some(list)) = (&request.scope_tools, parts.as_array_mut()) {
+        list.push(serde_json::json!(tools));
+    }
     digest::of_bytes(parts.to_string().as_bytes())
 }
 

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::run_scope::RunScope;
 use super::usage::KnownTotals;
+use crate::agents::ServerRule;
 use crate::config::OnDisconnect;
 use crate::store::{NewTurn, TurnEnd};
 
@@ -44,6 +46,10 @@ pub struct RunSpec {
     pub start_spacing_ms: u64,
     /// What to do when the front door goes away.
     pub on_disconnect: OnDisconnect,
+    /// The tools that the worker gets over an endpoint of its own.
+    pub scope: Option<RunScope>,
+    /// Which MCP servers the worker may have.
+    pub servers: ServerRule,
 }
 
 /// One line of the supervisor's standard output.

@@ -4,12 +4,17 @@
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use super::companion::{self, Attached, Companion, CompanionRun, Notices};
 use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
 use super::errors::BridgeError;
 use super::masked::Masked;
+use super::run_scope::RunScope;
 use super::run_spec::{RunEvent, RunSpec};
+use super::start_spacing::StartSpacing;
+use super::worker_launch::WorkerLaunch;
 use super::{plan, reconcile};
 use crate::agents::{self, Agent, RunEnd, redaction};
 use crate::config::OnDisconnect;
@@ -17,12 +22,10 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::platform::{self, LockFile};
 use crate::process::{self, Limits, Program, RunIo};
-use crate::store::{
-    Attempt, Begin, BlobKind, Store, StoreError, TurnFilter, TurnState, session_lock_path, start_lock_path,
-};
+use crate::store::{Attempt, Begin, BlobKind, Store, StoreError, TurnFilter, TurnState, session_lock_path};
 
 /// How often another process's cancel request is looked for.
-const CANCEL_POLL: Duration = Duration::from_millis(100);
+pub(super) const CANCEL_POLL: Duration = Duration::from_millis(100);
 /// Least time between two activity records.
 const ACTIVITY_SPACING: Duration = Duration::from_millis(500);
 /// Longest event line.
@@ -30,7 +33,8 @@ const MAX_LINE: usize = 16 << 20;
 
 /// Reads a [`RunSpec`] from standard input, runs it, and reports on standard output. `hold` is asked for the right
 /// to run, which is kept to the end; if it refuses, the turn is refused.
-pub fn main<T>(context: &Context, hold: impl FnOnce() -> Result<T>) -> Result<()> {
+/// `companion` opens the endpoint of a run that has one.
+pub fn main<T>(context: &Context, hold: impl FnOnce() -> Result<T>, companion: &dyn Companion) -> Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|e| BridgeError::Supervisor(e.to_string()))?;
     let spec: RunSpec =
@@ -39,7 +43,7 @@ pub fn main<T>(context: &Context, hold: impl FnOnce() -> Result<T>) -> Result<()
     let front_door_gone = watch_standard_input();
     let mut events = Events;
     let supervised = hold().and_then(|held| {
-        supervise(context, &spec, &front_door_gone, &mut events)?;
+        supervise(context, &spec, companion, &front_door_gone, &mut events)?;
         drop(held);
         Ok(())
     });
@@ -64,7 +68,7 @@ fn watch_standard_input() -> Arc<AtomicBool> {
     gone
 }
 
-struct Events;
+pub(super) struct Events;
 
 impl Events {
     /// A front door that is gone is no reason to stop.
@@ -77,7 +81,13 @@ impl Events {
     }
 }
 
-fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut Events) -> Result<()> {
+pub(super) fn supervise(
+    context: &Context,
+    spec: &RunSpec,
+    companion: &dyn Companion,
+    gone: &AtomicBool,
+    events: &mut Events,
+) -> Result<()> {
     let turn = &spec.turn;
     let store = Store::open(&spec.state_dir, context.clock)?;
     let agent = agents::require(turn.agent)?;
@@ -98,15 +108,11 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
     // A folder that changed already is refused before there is any record.
     plan::recheck_folder(&turn.cwd)?;
     let resolved = process::resolve(&spec.program, context)?;
-    let mut set_env = spec.set_env.clone();
-    set_env.insert(process::TURN_VAR.into(), turn.id.clone());
-    let program = Program {
-        program: resolved.program.clone(),
-        args: resolved.prefix_args.iter().cloned().chain(spec.args.iter().map(Into::into)).collect(),
-        cwd: turn.cwd.clone(),
-        env: process::worker_environment(context, &spec.pass_env, &set_env),
-        stdin: spec.outbound.clone().into_bytes(),
-    };
+    let mut launch = WorkerLaunch::new(spec);
+    if spec.scope.is_some() {
+        launch.announce(context);
+    }
+    let program = launch.program(context, spec, &resolved);
     let attempt = Attempt {
         program: resolved.program.clone(),
         args: spec.args.clone(),
@@ -121,15 +127,55 @@ fn supervise(context: &Context, spec: &RunSpec, gone: &AtomicBool, events: &mut 
         Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
     let mut spacing = StartSpacing::wait(&store, spec, gone);
+    let worker = Worker { spec, store: &store, agent, gone };
     // The last look before the worker starts, after everything that may take time.
-    let ended = match plan::recheck_folder(&turn.cwd) {
-        Ok(_) => run_worker(spec, &store, agent, &program, gone, &mut spacing, events),
-        Err(error) => Ended::before_start(&error),
-    };
+    let ended = plan::recheck_folder(&turn.cwd)
+        .and_then(|_| match &spec.scope {
+            None => Ok((program, None)),
+            Some(scope) => {
+                let beside = open_beside(context, spec, scope, companion, &store)?;
+                launch.attach(agent, &beside.attached)?;
+                Ok((launch.program(context, spec, &resolved), Some(beside)))
+            }
+        })
+        .map_or_else(
+            |error| Ended::before_start(&error),
+            |(program, beside)| worker.run(&program, beside, &mut spacing, events),
+        );
     events.send(&record(spec, &store, ended));
     drop(session_lock);
     spacing.outlast();
     Ok(())
+}
+
+/// What runs beside a worker.
+struct Beside {
+    attached: Attached,
+    /// What the endpoint tells.
+    heard: Receiver<String>,
+}
+
+fn open_beside(
+    context: &Context,
+    spec: &RunSpec,
+    scope: &RunScope,
+    companion: &dyn Companion,
+    store: &Store,
+) -> Result<Beside> {
+    let turn = &spec.turn;
+    let (notices, heard) = Notices::channel();
+    let run = CompanionRun {
+        context,
+        store,
+        session_id: &turn.session_id,
+        turn_id: &turn.id,
+        cwd: &turn.cwd,
+        sandbox: turn.sandbox,
+        scope,
+        prompt: &turn.prompt,
+        notices,
+    };
+    Ok(Beside { attached: Attached::open(companion, &run)?, heard })
 }
 
 /// Records the turn as running. A turn of this session that still says so is dead, since we hold the
@@ -192,95 +238,118 @@ fn running_turn(store: &Store, spec: &RunSpec) -> String {
     running.map_or_else(|| "(just ended)".to_owned(), |turn| turn.id)
 }
 
-fn run_worker(
-    spec: &RunSpec,
-    store: &Store,
-    agent: &dyn Agent,
-    program: &Program,
-    gone: &AtomicBool,
-    spacing: &mut StartSpacing,
-    events: &mut Events,
-) -> Ended {
-    let turn = &spec.turn;
-    let secrets = secret_values(program);
-    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-    let mut parser = Some(agent.parser(turn.resume.as_deref()));
-    let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
-    let mut next_poll = Instant::now();
-    let limits = Limits {
-        start: spec.start_ms.map(Duration::from_millis),
-        idle: spec.idle_ms.map(Duration::from_millis),
-        run: Duration::from_millis(turn.timeout_ms),
-        grace: Duration::from_secs(3),
-        drain: Duration::from_secs(2),
-        max_line: MAX_LINE,
-        max_output: spec.max_output,
-        stderr_tail: 16 << 10,
-    };
-    let result = {
-        // Both streams are read into it, one line at a time.
-        let parser = std::cell::RefCell::new(&mut parser);
-        let activity = std::cell::RefCell::new(&mut activity);
-        let mut on_started = |_pid: u32| spacing.started();
-        let mut on_error_line = |line: &[u8]| {
-            let mut parser = parser.borrow_mut();
-            let parser = parser.as_mut()?;
-            parser.error_line(line);
-            parser.fatal().map(str::to_owned)
+/// One worker, from its start to the end of its tree.
+struct Worker<'a> {
+    spec: &'a RunSpec,
+    store: &'a Store,
+    agent: &'a dyn Agent,
+    gone: &'a AtomicBool,
+}
+
+impl Worker<'_> {
+    fn run(
+        &self,
+        program: &Program,
+        beside: Option<Beside>,
+        spacing: &mut StartSpacing,
+        events: &mut Events,
+    ) -> Ended {
+        let Self { spec, store, agent, gone } = *self;
+        let turn = &spec.turn;
+        let secrets = secret_values(program);
+        let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
+        let mut parser = agent.parser(turn.resume.as_deref());
+        parser.servers(spec.servers);
+        let mut parser = Some(parser);
+        let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
+        let mut next_poll = Instant::now();
+        let limits = Limits {
+            start: spec.start_ms.map(Duration::from_millis),
+            idle: spec.idle_ms.map(Duration::from_millis),
+            run: Duration::from_millis(turn.timeout_ms),
+            grace: Duration::from_secs(3),
+            drain: Duration::from_secs(2),
+            max_line: MAX_LINE,
+            max_output: spec.max_output,
+            stderr_tail: 16 << 10,
         };
-        let mut on_line = |line: &[u8]| {
-            let mut parser = parser.borrow_mut();
-            let parser = parser.as_mut()?;
-            if let Some(shown) = parser.line(line) {
-                activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
-            }
-            parser.fatal().map(str::to_owned)
-        };
-        let mut on_tick = |_elapsed: Duration| {
-            activity.borrow_mut().flush();
-            if gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel {
-                return Some("the host went away".to_owned());
-            }
-            if Instant::now() < next_poll {
-                return None;
-            }
-            next_poll = Instant::now() + CANCEL_POLL;
-            store.cancel_requested(&turn.id).ok().flatten()
-        };
-        let captured = |kind| -> Option<Box<dyn Write>> {
-            let file = store.blobs().create(&turn.id, kind).ok()?;
-            Some(Box::new(Masked::new(file, &secrets)))
-        };
-        // The last look before anything starts, after every wait: the folder must still be the one that
-        // was checked.
-        plan::recheck_folder(&turn.cwd).and_then(|_| {
-            let io = RunIo {
-                stdout_file: captured(BlobKind::Stdout),
-                stderr_file: captured(BlobKind::Stderr),
-                on_started: &mut on_started,
-                on_line: &mut on_line,
-                on_error_line: &mut on_error_line,
-                on_tick: &mut on_tick,
+        let result = {
+            // Both streams are read into it, one line at a time.
+            let parser = std::cell::RefCell::new(&mut parser);
+            let activity = std::cell::RefCell::new(&mut activity);
+            let mut on_started = |_pid: u32| spacing.started();
+            let mut on_error_line = |line: &[u8]| {
+                let mut parser = parser.borrow_mut();
+                let parser = parser.as_mut()?;
+                parser.error_line(line);
+                parser.fatal().map(str::to_owned)
             };
-            Ok(process::run(program, &limits, agent.polite_stop(), io)?)
-        })
-    };
-    let parser = parser.take();
-    match result {
-        Ok(report) => {
-            let end = RunEnd {
-                exit_code: report.exit_code,
-                signal: report.signal,
-                stderr_tail: &report.stderr_tail,
-                stdout_bytes: report.stdout_bytes,
+            let mut on_line = |line: &[u8]| {
+                let mut parser = parser.borrow_mut();
+                let parser = parser.as_mut()?;
+                if let Some(shown) = parser.line(line) {
+                    activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
+                }
+                parser.fatal().map(str::to_owned)
             };
-            let verdict = parser.map_or_else(|| no_verdict("no parser"), |parser| parser.finish(&end));
-            let (verdict, code) = judge(verdict, &report);
-            Ended { verdict: clean(verdict, &secrets), code, report }
-        }
-        Err(error) => {
-            let ended = Ended::before_start(&error);
-            Ended { verdict: clean(ended.verdict, &secrets), ..ended }
+            let mut on_tick = |_elapsed: Duration| {
+                for line in beside.iter().flat_map(|beside| beside.heard.try_iter()) {
+                    activity.borrow_mut().show(redaction::redact_values(&line, &secrets));
+                }
+                activity.borrow_mut().flush();
+                if gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel {
+                    return Some("the host went away".to_owned());
+                }
+                if Instant::now() < next_poll {
+                    return None;
+                }
+                next_poll = Instant::now() + CANCEL_POLL;
+                store.cancel_requested(&turn.id).ok().flatten()
+            };
+            let captured = |kind| -> Option<Box<dyn Write>> {
+                let file = store.blobs().create(&turn.id, kind).ok()?;
+                Some(Box::new(Masked::new(file, &secrets)))
+            };
+            // The last look before anything starts, after every wait: the folder must still be the one that
+            // was checked.
+            plan::recheck_folder(&turn.cwd).and_then(|_| {
+                let io = RunIo {
+                    stdout_file: captured(BlobKind::Stdout),
+                    stderr_file: captured(BlobKind::Stderr),
+                    on_started: &mut on_started,
+                    on_line: &mut on_line,
+                    on_error_line: &mut on_error_line,
+                    on_tick: &mut on_tick,
+                };
+                Ok(process::run(program, &limits, agent.polite_stop(), io)?)
+            })
+        };
+        // The worker and all that it started are gone: nobody may call any more.
+        let scoped = beside.map(|Beside { attached, .. }| {
+            let tools = attached.endpoint.tools.clone();
+            (attached.close(), tools)
+        });
+        let parser = parser.take();
+        match result {
+            Ok(report) => {
+                let end = RunEnd {
+                    exit_code: report.exit_code,
+                    signal: report.signal,
+                    stderr_tail: &report.stderr_tail,
+                    stdout_bytes: report.stdout_bytes,
+                };
+                let mut verdict =
+                    parser.map_or_else(|| no_verdict("no parser"), |parser| parser.finish(&end));
+                if let Some((end, tools)) = scoped {
+                    companion::note(end, &tools, &mut verdict);
+                }
+                let (verdict, code) = judge(verdict, &report);
+                Ended { verdict: clean(verdict, &secrets), code, report }
+            }
+            Err(error) => {
+                let ended = Ended::before_start(&error);
+                Ended { verdict: clean(ended.verdict, &secrets), ..ended }
+            }
         }
     }
 }
@@ -309,58 +378,6 @@ impl ActivityRecord<'_> {
             self.events.send(&RunEvent::Activity { line: line.clone() });
             // A progress line is worth no failure.
             let _ = self.store.set_activity(self.turn, &line);
-        }
-    }
-}
-
-/// Keeps two starts of one agent apart, across processes: a lock is held from before the start until the
-/// spacing has passed after it, even if the run is over before that.
-struct StartSpacing {
-    lock: Option<LockFile>,
-    holder: Option<std::thread::JoinHandle<()>>,
-    spacing: Duration,
-}
-
-impl StartSpacing {
-    /// Waits for its turn. A cancel or the end of the front door ends the wait; the run then sees it first.
-    fn wait(store: &Store, spec: &RunSpec, gone: &AtomicBool) -> Self {
-        let spacing = Duration::from_millis(spec.start_spacing_ms);
-        let mut waiting = Self { lock: None, holder: None, spacing };
-        if spacing.is_zero() {
-            return waiting;
-        }
-        let path = start_lock_path(store.state_dir(), spec.turn.agent);
-        let deadline = Instant::now() + spacing * 64;
-        while Instant::now() < deadline {
-            match platform::wait_exclusive(&path, CANCEL_POLL) {
-                Ok(None) => {}
-                taken => {
-                    waiting.lock = taken.ok().flatten();
-                    return waiting;
-                }
-            }
-            let host_left = gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel;
-            if host_left || store.cancel_requested(&spec.turn.id).ok().flatten().is_some() {
-                return waiting;
-            }
-        }
-        waiting
-    }
-
-    fn started(&mut self) {
-        if let Some(lock) = self.lock.take() {
-            let spacing = self.spacing;
-            self.holder = Some(std::thread::spawn(move || {
-                std::thread::sleep(spacing);
-                drop(lock);
-            }));
-        }
-    }
-
-    /// The lock goes with this process, so the process stays for as long as the lock must.
-    fn outlast(self) {
-        if let Some(holder) = self.holder {
-            let _ = holder.join();
         }
     }
 }

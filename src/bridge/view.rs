@@ -34,6 +34,10 @@ pub struct TurnView {
     /// The answer, or the middle cut out of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// What the worker handed in with `submit_report`: surer than its words. Long texts and lists in it may be cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
+    pub report: Option<Value>,
     /// Whether there is a result yet.
     pub status: TurnStatus,
     /// What became of it, once finished.
@@ -156,7 +160,10 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
         None => end.and_then(|end| end.code.clone()),
     };
     let elapsed = u64::try_from(now_ms.saturating_sub(row.started_at)).unwrap_or(0);
+    let mut meta = end.map_or(Value::Null, |end| end.meta.clone());
+    let report = meta.as_object_mut().and_then(|meta| meta.shift_remove("report"));
     Ok(TurnView {
+        report: report.map(|report| super::companion::bounded(&report, max_output / 3)),
         output: finished.then_some(output.text),
         status: if finished { TurnStatus::Finished } else { TurnStatus::StillRunning },
         outcome: end.map(|end| end.outcome),
@@ -193,7 +200,7 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
             bridge_session_id: row.session_id.clone(),
             turn: row.index,
         },
-        meta: end.map_or(Value::Null, |end| end.meta.clone()),
+        meta,
     })
 }
 

@@ -54,6 +54,12 @@ pub struct Args {
     /// Stop waiting after this many seconds; the work goes on (default: wait for the end).
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
+    /// Give the agent this tool or server of the config's `scope`, and no other one (may be repeated; default: all).
+    #[arg(long, value_name = "NAME")]
+    scope_tool: Vec<String>,
+    /// Give the agent no tools of the config's `scope`.
+    #[arg(long, conflicts_with = "scope_tool")]
+    no_scope: bool,
     /// The same key never runs the work twice.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -93,6 +99,7 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
         timeout: args.timeout.map(|seconds| Duration::from_secs(seconds.into())),
         session_id: args.session,
         idempotency_key: args.idempotency_key,
+        scope_tools: (args.no_scope || !args.scope_tool.is_empty()).then_some(args.scope_tool),
         // Whoever limits the wait wants the work to go on after it.
         on_disconnect: detached.then_some(OnDisconnect::Detach),
         requested_by: "terminal".into(),

@@ -23,6 +23,10 @@ pub fn facts(view: &TurnView) -> Vec<String> {
     if let Some(activity) = &view.activity {
         fact("now", &one_line(activity, 200));
     }
+    if let Some(report) = &view.report {
+        let word = |key: &str| report[key].as_str().unwrap_or_default();
+        fact("report", &one_line(&format!("{}: {}", word("outcome"), word("summary")), 400));
+    }
     if let Some(detail) = &view.detail {
         let code = view.code.as_deref().map(|code| format!("{code}: ")).unwrap_or_default();
         fact("why", &format!("{code}{}", one_line(detail, 2_000)));

@@ -9,6 +9,7 @@ use super::effective::Builder;
 use super::error::{CONFIG_INVALID_VALUE, CONFIG_MISSING_KEY};
 use super::paths::expand;
 use super::schema::AgentSection;
+use super::scope::ScopeConfig;
 use crate::policy::{self, AgentId, Sandbox};
 use crate::process::{STAND_IN_SCRIPT_VAR, denied_extra_env};
 
@@ -18,7 +19,13 @@ pub(super) fn on_by_default(id: AgentId) -> bool {
 }
 
 impl Builder<'_> {
-    pub(super) fn agent(&mut self, id: AgentId, section: &AgentSection, ceiling: Sandbox) -> AgentConfig {
+    pub(super) fn agent(
+        &mut self,
+        id: AgentId,
+        section: &AgentSection,
+        ceiling: Sandbox,
+        scope: &ScopeConfig,
+    ) -> AgentConfig {
         let key = |name: &str| format!("agents.{id}.{name}");
         self.agent_only(id, section);
         if !on_by_default(id) && section.enabled.is_none() && self.mentions(&format!("agents.{id}")) {
@@ -60,6 +67,7 @@ impl Builder<'_> {
             sandbox_ceiling,
             start_spacing: Duration::from_millis(section.start_spacing_ms.unwrap_or(0).into()),
             use_user_config: section.use_user_config.unwrap_or(false),
+            scope_tools: section.scope.as_ref().and_then(|own| self.agent_scope(id, own, scope)),
             script: section.script.as_deref().and_then(|text| self.path(&key("script"), text)),
             credential_file: section
                 .credential_file
@@ -116,7 +124,7 @@ impl Builder<'_> {
     }
 
     /// A bare name is searched on PATH when a turn starts; anything else is a path.
-    fn bin(&mut self, key: &str, bin: &str) -> String {
+    pub(super) fn bin(&mut self, key: &str, bin: &str) -> String {
         if bin.starts_with('-') || bin.chars().any(char::is_control) {
             self.invalid(key, "expected a command name or path");
         } else if bin.starts_with('~') || bin.contains('/') || (cfg!(windows) && bin.contains('\\')) {
@@ -147,12 +155,16 @@ impl Builder<'_> {
             }
         }
         for (index, name) in section.pass_env.iter().enumerate() {
-            let key = format!("agents.{id}.passEnv[{index}]");
-            if !is_variable_name(name) {
-                self.invalid(&key, &format!("{} is not a valid name of an environment variable", echo(name)));
-            } else if has_prefix(name, "AGENT_BRIDGE_") {
-                self.invalid(&key, "variables of agent-bridge itself are not passed on");
-            }
+            self.passed(&format!("agents.{id}.passEnv[{index}]"), name);
+        }
+    }
+
+    /// A variable whose value is handed on.
+    pub(super) fn passed(&mut self, key: &str, name: &str) {
+        if !is_variable_name(name) {
+            self.invalid(key, &format!("{} is not a valid name of an environment variable", echo(name)));
+        } else if has_prefix(name, "AGENT_BRIDGE_") {
+            self.invalid(key, "variables of agent-bridge itself are not passed on");
         }
     }
 
@@ -184,7 +196,7 @@ impl Builder<'_> {
 const MODEL_EXPECTED: &str =
     "expected a letter or digit, then at most 127 letters, digits and . _ : / @ [ ] -";
 
-fn is_variable_name(name: &str) -> bool {
+pub(super) fn is_variable_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 256
         && name.bytes().all(|b| b.is_ascii_graphic() && b != b'=')
@@ -192,7 +204,7 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 /// Variables that decide which code runs. The stand-in's script is the one of ours that a config may set.
-fn is_denied(name: &str) -> bool {
+pub(super) fn is_denied(name: &str) -> bool {
     name != STAND_IN_SCRIPT_VAR && denied_extra_env(name)
 }
 

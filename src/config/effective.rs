@@ -52,10 +52,11 @@ impl Builder<'_> {
     pub(super) fn build(&mut self, file: &ConfigFile, origin: Origin<'_>) -> Config {
         let allowed_roots = self.roots("allowedRoots", &file.allowed_roots);
         let sandbox_ceiling = file.policy.sandbox_ceiling.unwrap_or(Sandbox::WorkspaceWrite);
+        let scope = self.scope(file);
         let mut agents = BTreeMap::new();
         for id in AgentId::ALL {
             let section = file.agents.get(&id).cloned().unwrap_or_default();
-            let agent = self.agent(id, &section, sandbox_ceiling);
+            let agent = self.agent(id, &section, sandbox_ceiling, &scope);
             if let Some(path) = &agent.credential_file {
                 self.warn_if_within_roots(&format!("agents.{id}.credentialFile"), path, &allowed_roots);
             }
@@ -82,6 +83,7 @@ impl Builder<'_> {
             state_dir: self.state_dir(file, &allowed_roots),
             allowed_roots,
             sandbox_ceiling,
+            scope,
             handoff_max_chars: file.handoff_max_chars.map_or(24_000, |bytes| bytes as usize),
             session_lock_wait: Duration::from_millis(file.session_lock_wait_ms.unwrap_or(30_000).into()),
             toolsets,

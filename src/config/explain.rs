@@ -1,12 +1,13 @@
 //! Where each effective value came from.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::error::ConfigError;
 use super::load::{examine, lookup, variable_of};
-use super::{AgentConfig, Config, ConfigSource};
+use super::{AgentConfig, Config, ConfigSource, ScopeCheck, ScopeServer, ScopeTransport};
 use crate::context::Context;
 use crate::policy::AgentId;
 
@@ -74,6 +75,7 @@ pub fn explain(context: &Context, flag: Option<&Path>) -> Result<(Config, Vec<Ex
 fn values(config: &Config) -> Vec<(String, Value)> {
     let defaults = &config.defaults;
     let egress = &config.remote_egress;
+    let scope = &config.scope;
     let seconds = |duration: std::time::Duration| json!(duration.as_secs());
     let off_is_zero = |duration: Option<std::time::Duration>| json!(duration.map_or(0, |d| d.as_secs()));
     let mut list = vec![
@@ -97,6 +99,17 @@ fn values(config: &Config) -> Vec<(String, Value)> {
         ("policy.remoteEgress.allowedRoots", paths(&egress.allowed_roots)),
         ("policy.remoteEgress.allowedDataClasses", json!(egress.allowed_data_classes)),
         ("policy.cumulativeRemoteCost", json!(config.cumulative_remote_cost)),
+        ("scope.tools", json!(scope.tools)),
+        (
+            "scope.checks",
+            scope.checks.iter().map(|(name, check)| (name.clone(), check_value(check))).collect(),
+        ),
+        (
+            "scope.servers",
+            scope.servers.iter().map(|(name, server)| (name.clone(), server_value(server))).collect(),
+        ),
+        ("scope.askTimeoutSeconds", seconds(scope.ask_timeout)),
+        ("scope.askDefault", json!(scope.ask_default)),
         ("handoffMaxChars", json!(config.handoff_max_chars)),
         ("sessionLockWaitMs", json!(u64::try_from(config.session_lock_wait.as_millis()).unwrap_or(u64::MAX))),
         ("toolsets", json!(config.toolsets)),
@@ -122,19 +135,45 @@ fn agent_values(id: AgentId, agent: &AgentConfig, list: &mut Vec<(String, Value)
         push("startSpacingMs", json!(u64::try_from(agent.start_spacing.as_millis()).unwrap_or(u64::MAX)));
         return;
     }
-    let hidden: serde_json::Map<String, Value> =
-        agent.extra_env.keys().map(|name| (name.clone(), json!("(hidden)"))).collect();
     push("bin", json!(agent.bin));
     push("defaultModel", json!(agent.default_model));
     push("sandboxCeiling", json!(agent.sandbox_ceiling));
     push("extraArgs", json!(agent.extra_args));
-    push("extraEnv", Value::Object(hidden));
+    push("extraEnv", hidden(&agent.extra_env));
     push("passEnv", json!(agent.pass_env));
     push("startSpacingMs", json!(u64::try_from(agent.start_spacing.as_millis()).unwrap_or(u64::MAX)));
     push("useUserConfig", json!(agent.use_user_config));
+    push("scope.tools", json!(agent.scope_tools));
     if id == AgentId::Mock {
         push("script", agent.script.as_deref().map_or(Value::Null, path));
     }
+}
+
+fn check_value(check: &ScopeCheck) -> Value {
+    json!({
+        "argv": check.argv,
+        "timeoutSeconds": check.timeout_seconds,
+        "maxOutputBytes": check.max_output_bytes,
+    })
+}
+
+/// What may be a secret is hidden.
+fn server_value(server: &ScopeServer) -> Value {
+    let mut value = match &server.transport {
+        ScopeTransport::Command { command, args, env, pass_env } => {
+            json!({ "command": command, "args": args, "env": hidden(env), "passEnv": pass_env })
+        }
+        ScopeTransport::Http { url, headers, header_env } => {
+            json!({ "url": url, "headers": hidden(headers), "headerEnv": header_env })
+        }
+    };
+    value["tools"] = json!(server.tools);
+    value
+}
+
+/// Names without their values.
+fn hidden(map: &BTreeMap<String, String>) -> Value {
+    map.keys().map(|name| (name.clone(), json!("(hidden)"))).collect()
 }
 
 fn path(path: &Path) -> Value {

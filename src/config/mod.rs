@@ -14,6 +14,7 @@ mod load;
 mod paths;
 mod schema;
 mod schema_json;
+mod scope;
 mod select;
 mod shape;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use schema::{
     Toolset,
 };
 pub use schema_json::schema as json_schema;
+pub use scope::{ScopeCheck, ScopeConfig, ScopeServer, ScopeTool, ScopeTransport};
 pub use select::{BUNDLE_PATH, CONFIG_VARIABLE, FILE_NAME, HOME_FOLDER, Selected, default_location, select};
 pub use write::write;
 
@@ -69,6 +71,8 @@ pub struct Config {
     pub handoff_max_chars: usize,
     /// Absolute; outside every allowed root.
     pub state_dir: PathBuf,
+    /// What a worker's endpoint offers at most.
+    pub scope: ScopeConfig,
     /// How long a turn waits for another turn of the same session.
     pub session_lock_wait: Duration,
     /// Tool groups that `serve` offers.
@@ -106,6 +110,8 @@ pub struct AgentConfig {
     pub start_spacing: Duration,
     /// Load the CLI's own user settings (off: runs are isolated from them).
     pub use_user_config: bool,
+    /// Tools and servers of the endpoint of its runs, out of those in `scope`; all of them if none.
+    pub scope_tools: Option<Vec<String>>,
     /// Script of the mock agent.
     pub script: Option<PathBuf>,
     /// Credential file of a remote agent.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::scope::{AgentScopeSection, ScopeSection};
 use crate::policy::{AgentId, DataClass, Sandbox};
 
 /// An agent-bridge config file.
@@ -32,6 +33,9 @@ pub struct ConfigFile {
     /// Ceilings and egress rules.
     #[serde(default)]
     pub policy: PolicySection,
+    /// What the endpoint of a worker offers (default: there is none).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeSection>,
     /// Upper bound of the context block handed to another agent, in UTF-8 bytes (default 24000).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1000, max = 1_000_000))]
@@ -100,6 +104,9 @@ pub struct AgentSection {
     /// Load the CLI's own user settings (default false: runs are isolated from them).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_user_config: Option<bool>,
+    /// Narrows the endpoint of this agent's runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<AgentScopeSection>,
     /// Script file of the mock agent; for `mock` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]

@@ -2,6 +2,7 @@
 //!
 //! - [`world`]: a machine of its own for each test, the real `agent-bridge` in it, fake agents;
 //! - [`host`]: a scripted MCP host on the standard streams of `agent-bridge serve`;
+//! - [`mcp_http`]: a scripted MCP server over HTTP, as the endpoint of a run is one;
 //! - [`mock_model`]: a scripted model server on loopback;
 //! - [`real`]: the real CLIs, pointed at that server, as workers and as hosts;
 //! - [`worker`]: a real CLI as a worker, and what each worker has to keep to;
@@ -43,6 +44,7 @@
 pub mod bundle;
 pub mod clients;
 pub mod host;
+pub mod mcp_http;
 pub mod mock_model;
 pub mod process;
 pub mod real;

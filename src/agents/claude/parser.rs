@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::bounded::BoundedText;
 use super::super::evidence::{self, Finding};
+use super::super::servers::{ServerRule, ServerWatch};
 use super::super::verdicts::{self, Draft};
 use super::super::{Activity, Metered, RunEnd, StreamParser, Tokens, Verdict, redaction};
 
@@ -59,11 +60,14 @@ struct Event {
     errors: Value,
     stop_reason: Value,
     parent_tool_use_id: Value,
+    mcp_servers: Value,
+    tools: Value,
 }
 
 /// The parser of one run.
 pub(super) struct Parser {
     draft: Draft,
+    servers: ServerWatch,
     other: BoundedText,
     other_lines: u64,
     /// Lines are events: nothing else needs to be kept.
@@ -81,6 +85,7 @@ impl Parser {
     pub fn new(resume: Option<&str>, tested_version: &'static str) -> Self {
         Self {
             draft: Draft::new(resume, tested_version),
+            servers: ServerWatch::default(),
             other: BoundedText::new(DOCUMENT_BYTES),
             other_lines: 0,
             streaming: false,
@@ -109,7 +114,12 @@ impl Parser {
         }
         match event.r#type.as_str().unwrap_or_default() {
             "system" => self.system(&event),
-            "assistant" => self.assistant(&event),
+            "assistant" => {
+                if !event.error.is_string() {
+                    self.servers.began();
+                }
+                self.assistant(&event)
+            }
             "user" | "stream_event" => None,
             "result" => {
                 self.result = Some(event);
@@ -133,6 +143,7 @@ impl Parser {
                 if let Some(version) = event.claude_code_version.as_str() {
                     self.draft.cli_version = verdicts::version_in(version);
                 }
+                self.servers.list(&event.mcp_servers, &event.tools);
                 None
             }
             "api_retry" => {
@@ -303,8 +314,12 @@ impl StreamParser for Parser {
         }
     }
 
+    fn servers(&mut self, rule: ServerRule) {
+        self.servers.rule = rule;
+    }
+
     fn fatal(&self) -> Option<&str> {
-        self.fatal.as_deref()
+        self.servers.fatal().or(self.fatal.as_deref())
     }
 
     fn finish(mut self: Box<Self>, end: &RunEnd<'_>) -> Verdict {
@@ -312,6 +327,12 @@ impl StreamParser for Parser {
             self.documents();
         }
         self.facts();
+        if self.result.as_ref().is_some_and(|result| result.is_error.as_bool() != Some(true)) {
+            self.servers.began();
+        }
+        if let Some(why) = self.servers.verdict(&mut self.draft) {
+            return self.draft.fail(None, &why, self.partial.unwrap_or_default());
+        }
         let Self { draft, other, streaming, result, partial, api_error, fatal, .. } = *self;
         let partial = partial.unwrap_or_default();
         let Some(result) = result else {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::bounded::BoundedText;
 use super::super::evidence::{self, Finding};
+use super::super::servers::{ServerRule, ServerWatch};
 use super::super::verdicts::{self, Draft};
 use super::super::{Activity, Metered, RunEnd, StreamParser, Tokens, Verdict, redaction};
 
@@ -44,6 +45,7 @@ struct Legacy {
     session_id: Value,
     info: Value,
     command: Value,
+    invocation: Value,
 }
 
 /// An item; its bulky parts (`aggregated_output`, results) are never read.
@@ -71,6 +73,7 @@ enum Closing {
 /// The parser of one run.
 pub(super) struct Parser {
     draft: Draft,
+    servers: ServerWatch,
     plain: BoundedText,
     plain_lines: u64,
     events: u64,
@@ -88,6 +91,7 @@ impl Parser {
     pub fn new(resume: Option<&str>, tested_version: &'static str) -> Self {
         Self {
             draft: Draft::new(resume, tested_version),
+            servers: ServerWatch::default(),
             plain: BoundedText::new(PLAIN_BYTES),
             plain_lines: 0,
             events: 0,
@@ -181,7 +185,11 @@ impl Parser {
     fn item(&mut self, kind: &str, item: &Item) -> Option<Activity> {
         self.old_shape |= item.r#type.is_null() && item.item_type.is_string();
         let started = kind == "item.started";
-        match item.r#type.as_str().or_else(|| item.item_type.as_str()).unwrap_or_default() {
+        let what = item.r#type.as_str().or_else(|| item.item_type.as_str()).unwrap_or_default();
+        if what == "mcp_tool_call" {
+            self.servers.call(&item.server);
+        }
+        match what {
             "agent_message" | "assistant_message" => {
                 if kind == "item.completed" {
                     let text = text_of(&item.text).or_else(|| text_of(&item.content));
@@ -251,6 +259,7 @@ impl Parser {
                 let message = message_of(&event.message).unwrap_or_else(|| "the turn failed".to_owned());
                 self.closing = Some(Closing::Failed(message));
             }
+            "mcp_tool_call_begin" => self.servers.call(&event.invocation["server"]),
             "stream_error" => return self.saw_error(message_of(&event.message)?),
             "exec_command_begin" => {
                 let words: Vec<&str> = event.command.as_array()?.iter().filter_map(Value::as_str).collect();
@@ -312,12 +321,22 @@ impl StreamParser for Parser {
         }
     }
 
+    fn servers(&mut self, rule: ServerRule) {
+        self.servers.rule = rule;
+    }
+
     fn fatal(&self) -> Option<&str> {
-        self.fatal.as_deref()
+        self.servers.fatal().or(self.fatal.as_deref())
     }
 
     fn finish(mut self: Box<Self>, end: &RunEnd<'_>) -> Verdict {
         self.facts(end.stderr_tail);
+        if self.closing.is_none() {
+            self.servers.stderr(end.stderr_tail);
+        }
+        if let Some(why) = self.servers.verdict(&mut self.draft) {
+            return self.draft.fail(None, &why, self.answer.unwrap_or_default());
+        }
         let Self {
             draft, plain, events, unknown_events, old_shape, answer, closing, last_error, fatal, ..
         } = *self;

@@ -5,6 +5,7 @@ mod bundle;
 mod content;
 mod explain;
 mod folders;
+mod scope;
 mod selection;
 
 use std::ffi::OsString;

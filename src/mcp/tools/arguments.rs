@@ -35,6 +35,9 @@ macro_rules! turn_arguments {
             pub idempotency_key: Option<String>,
             /// Whether the work is cancelled or goes on when this host goes away (default from the config).
             pub on_disconnect: Option<OnDisconnect>,
+            /// Tools and servers that the agent gets for this run, out of those in the config's `scope`; all of them if left out, none if empty.
+            #[schemars(length(max = 64), inner(length(min = 1, max = 64)))]
+            pub scope_tools: Option<Vec<String>>,
             /// Refuse unless the session is at this revision.
             pub expected_session_revision: Option<u64>,
             /// Only for direct remote agents.
@@ -59,6 +62,7 @@ macro_rules! turn_arguments {
                     wait_seconds: self.wait_seconds,
                     idempotency_key: self.idempotency_key.clone(),
                     on_disconnect: self.on_disconnect,
+                    scope_tools: self.scope_tools.clone(),
                     expected_session_revision: self.expected_session_revision,
                     remote_consent: self.allow_remote_egress.is_some()
                         || self.data_classification.is_some()
@@ -86,6 +90,8 @@ pub struct SharedArguments {
     pub idempotency_key: Option<String>,
     /// Rule.
     pub on_disconnect: Option<OnDisconnect>,
+    /// Endpoint.
+    pub scope_tools: Option<Vec<String>>,
     /// Fence.
     pub expected_session_revision: Option<u64>,
     /// Some argument that only direct remote agents need was given.

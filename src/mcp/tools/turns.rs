@@ -99,6 +99,7 @@ async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> R
     request.sandbox = shared.sandbox;
     request.idempotency_key = shared.idempotency_key;
     request.on_disconnect = shared.on_disconnect;
+    request.scope_tools = shared.scope_tools;
     request.expected_revision = shared.expected_session_revision;
     request.requested_by = call.requester();
     let rule = shared.on_disconnect.unwrap_or(defaults.on_disconnect);
@@ -323,6 +324,9 @@ pub fn turn_text(view: &TurnView) -> String {
     let mut parts = Vec::new();
     if let Some(output) = view.output.as_deref().filter(|text| !text.is_empty()) {
         parts.push(output.to_owned());
+    }
+    if let Some(report) = &view.report {
+        parts.push(format!("Report of the worker: {report}"));
     }
     let mut facts = vec![match view.outcome {
         Some(outcome) => outcome.as_str().to_owned(),

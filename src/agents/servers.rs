@@ -1,0 +1,142 @@
+//! Whether a worker has the MCP servers it was given, and no others, by what its own events say.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::endpoint::SERVER;
+use super::verdicts::Draft;
+use super::{Verdict, redaction};
+
+/// Which MCP servers a worker may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerRule {
+    /// Its user's config is loaded; whatever that brings is accepted.
+    #[default]
+    Any,
+    /// None at all.
+    None,
+    /// The run's endpoint, and it alone.
+    Only,
+}
+
+/// Why a worker must not go on. Its name is in the verdict's `meta` as `workerTools`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has a server that it was not given.
+    Foreign,
+    /// It does not have the one it was given.
+    Missing,
+}
+
+impl Refusal {
+    const KEY: &'static str = "workerTools";
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Foreign => "foreign",
+            Self::Missing => "missing",
+        }
+    }
+
+    /// The refusal that ended a run, if one did.
+    pub fn of(verdict: &Verdict) -> Option<Self> {
+        let name = verdict.meta[Self::KEY].as_str()?;
+        [Self::Foreign, Self::Missing].into_iter().find(|refusal| refusal.as_str() == name)
+    }
+}
+
+/// Looks at the events of one run.
+#[derive(Default)]
+pub(super) struct ServerWatch {
+    pub rule: ServerRule,
+    refusal: Option<(Refusal, String)>,
+    /// The worker has listed its servers.
+    listed: bool,
+}
+
+impl ServerWatch {
+    /// What is wrong, for people.
+    pub fn fatal(&self) -> Option<&str> {
+        self.refusal.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// Claude Code's list of servers and tools.
+    pub fn list(&mut self, servers: &Value, tools: &Value) {
+        self.listed = true;
+        if self.rule == ServerRule::Any {
+            return;
+        }
+        let mut ours = None;
+        for server in servers.as_array().into_iter().flatten() {
+            match server["name"].as_str() {
+                Some(SERVER) if self.rule == ServerRule::Only && ours.is_none() => {
+                    ours = Some(&server["status"])
+                }
+                name => self.foreign("the worker has the MCP server", name),
+            }
+        }
+        for name in tools.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let server = name.strip_prefix("mcp__").map(|rest| rest.split("__").next().unwrap_or_default());
+            if server.is_some_and(|server| self.rule == ServerRule::None || server != SERVER) {
+                self.foreign("the worker has the MCP tool", Some(name));
+            }
+        }
+        if self.rule == ServerRule::Only && ours.and_then(Value::as_str) != Some("connected") {
+            let status = ours.map(|status| redaction::one_line(&status.to_string(), 40));
+            self.missing(
+                &status.map_or_else(|| "not there".to_owned(), |status| format!("{status}, not connected")),
+            );
+        }
+    }
+
+    /// The worker does something before it has listed its servers.
+    pub fn began(&mut self) {
+        if self.rule == ServerRule::Only && !self.listed {
+            self.missing("not listed");
+        }
+    }
+
+    /// A call of a server's tool.
+    pub fn call(&mut self, server: &Value) {
+        if self.rule == ServerRule::Only && server.as_str() != Some(SERVER) {
+            self.foreign("the worker called the MCP server", server.as_str());
+        }
+    }
+
+    /// What Codex says when a required server cannot be used.
+    pub fn stderr(&mut self, tail: &str) {
+        if self.rule == ServerRule::Only && tail.contains("required MCP servers failed to initialize") {
+            self.missing("not usable");
+        }
+    }
+
+    /// The verdict of a run that had to be ended for this.
+    pub fn verdict(&mut self, draft: &mut Draft) -> Option<String> {
+        let (refusal, why) = self.refusal.take()?;
+        draft.meta.insert(Refusal::KEY.into(), json!(refusal.as_str()));
+        Some(why)
+    }
+
+    fn foreign(&mut self, what: &str, name: Option<&str>) {
+        let name = name.map_or_else(|| "without a name".to_owned(), |name| redaction::one_line(name, 60));
+        self.refuse(Refusal::Foreign, format!("{what} {name}, which was not given to it"));
+    }
+
+    fn missing(&mut self, how: &str) {
+        self.refuse(Refusal::Missing, format!("the run's endpoint is {how} in the worker"));
+    }
+
+    /// The first finding stands, but a server too many is worse than one too few.
+    fn refuse(&mut self, refusal: Refusal, why: String) {
+        match self.refusal {
+            None => self.refusal = Some((refusal, why)),
+            Some((Refusal::Missing, _)) if refusal == Refusal::Foreign => self.refusal = Some((refusal, why)),
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "servers_tests.rs"]
+mod tests;
