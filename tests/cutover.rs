@@ -9,10 +9,17 @@ use support::prelude::*;
 use support::release::{Release, ReleaseWorld};
 
 /// A world with a shared config and one installed release, which is not current yet.
-fn installed(version: &str) -> (ReleaseWorld, String) {
+fn installed() -> (ReleaseWorld, String) {
     let at = ReleaseWorld::new();
-    let id = at.place(&Release::of_bridge(version));
+    let id = at.place(&Release::of_bridge("1.0.0"));
     write_config(&at, "30s");
+    (at, id)
+}
+
+/// The same, and the release is current.
+fn current() -> (ReleaseWorld, String) {
+    let (at, id) = installed();
+    cutover(&at, &id, &[]).expect_code(0);
     (at, id)
 }
 
@@ -51,7 +58,7 @@ fn cutover(at: &ReleaseWorld, id: &str, more: &[&str]) -> Finished {
 
 #[test]
 fn the_first_cutover_makes_everything_that_a_client_needs() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let done = cutover(&at, &id, &["--reason", "first of all"]).expect_code(0).json();
     assert_eq!(
         (&done["status"], &done["changed"], &done["generation"]),
@@ -68,8 +75,7 @@ fn the_first_cutover_makes_everything_that_a_client_needs() {
 
 #[test]
 fn the_same_again_changes_nothing_and_is_quick() {
-    let (at, id) = installed("1.0.0");
-    cutover(&at, &id, &[]).expect_code(0);
+    let (at, id) = current();
     let before = at.tree();
     let began = Instant::now();
     let again = cutover(&at, &id, &[]).expect_code(0).json();
@@ -85,8 +91,7 @@ fn the_same_again_changes_nothing_and_is_quick() {
 
 #[test]
 fn a_rollback_brings_back_the_release_and_its_config_byte_for_byte() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, old) = current();
     let old_config = std::fs::read(at.layout().config()).unwrap();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let staged = at.path().join("staged.json");
@@ -109,8 +114,7 @@ fn a_rollback_brings_back_the_release_and_its_config_byte_for_byte() {
 
 #[test]
 fn a_rollback_never_chooses_something_that_did_not_work() {
-    let (at, a) = installed("1.0.0");
-    cutover(&at, &a, &[]).expect_code(0);
+    let (at, a) = current();
     at.bridge(["history", "mark", "1", "good"]).expect_code(0);
     let b = at.place(&Release::of_bridge("1.1.0"));
     cutover(&at, &b, &[]).expect_code(0);
@@ -129,8 +133,7 @@ fn a_rollback_never_chooses_something_that_did_not_work() {
 
 #[test]
 fn a_rollback_works_when_the_current_program_is_destroyed() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, old) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     cutover(&at, &new, &[]).expect_code(0);
     at.damage(&new, &Release::runtime_path(), "");
@@ -142,8 +145,7 @@ fn a_rollback_works_when_the_current_program_is_destroyed() {
 
 #[test]
 fn what_runs_is_named_and_never_killed() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let mut host = server(&at);
     host.initialize();
@@ -164,8 +166,7 @@ fn what_runs_is_named_and_never_killed() {
 
 #[test]
 fn a_waiting_cutover_goes_on_when_the_last_server_ends() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let mut host = server(&at);
     host.initialize();
@@ -184,8 +185,7 @@ fn a_waiting_cutover_goes_on_when_the_last_server_ends() {
 #[cfg(unix)]
 #[test]
 fn a_target_that_does_not_answer_leaves_everything_as_it_was() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let staged = at.path().join("staged.json");
     support::world::write(&staged, config_text(&at, "new"));
     let before = at.lasting_tree();
@@ -206,7 +206,7 @@ fn a_target_that_does_not_answer_leaves_everything_as_it_was() {
 
 #[test]
 fn what_can_be_refused_is_refused_before_anything_closes() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     // The system's name says how the program is called, so on Windows that has to stay.
     let foreign = if cfg!(windows) { "arch" } else { "os" };
     let foreign =
@@ -264,7 +264,7 @@ fn without_a_config_the_next_step_is_told() {
 
 #[test]
 fn a_dry_run_says_the_steps_and_writes_nothing() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let before = at.tree();
     let planned = at.bridge(["cutover", &id, "--dry-run"]).expect_code(0);
     assert!(planned.stdout().contains("put the launcher at"), "{}", planned.stdout());
@@ -273,7 +273,7 @@ fn a_dry_run_says_the_steps_and_writes_nothing() {
 
 #[test]
 fn nobody_to_ask_means_no_at_once() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let before = at.tree();
     let began = Instant::now();
     let refused = at.bridge(["cutover", &id]).expect_code(2);
@@ -285,8 +285,7 @@ fn nobody_to_ask_means_no_at_once() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_before_the_decision_puts_everything_back() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let started = at.path().join("started");
     let slow = at.place(&Release::script(
         "2.0.0",
@@ -306,8 +305,7 @@ fn an_interrupt_before_the_decision_puts_everything_back() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_while_it_waits_ends_it_at_once_and_puts_everything_back() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let mut host = server(&at);
     host.initialize();
@@ -337,7 +335,7 @@ fn typed(at: &ReleaseWorld, command: &str, keys: &str) -> Option<Finished> {
 #[cfg(target_os = "linux")]
 #[test]
 fn on_a_terminal_the_release_id_is_typed_and_nothing_less() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let before = at.lasting_tree();
     for no in ["y\r", "\r", "1.0.0\r"] {
         let Some(refused) = typed(&at, &format!("cutover {id}"), no) else { return };
@@ -355,7 +353,7 @@ fn on_a_terminal_the_release_id_is_typed_and_nothing_less() {
 
 #[test]
 fn one_command_at_a_time() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let lock = agent_bridge::platform::try_exclusive(&at.layout().install_lock()).unwrap().unwrap();
     let refused = cutover(&at, &id, &[]).expect_code(75);
     assert!(refused.stderr().contains("RELEASE_LOCKED"), "{}", refused.stderr());
@@ -365,8 +363,7 @@ fn one_command_at_a_time() {
 
 #[test]
 fn a_trial_that_nobody_used_in_time_is_left_by_the_next_start() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, old) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     cutover(&at, &new, &["--trial", "0s"]).expect_code(0);
     assert_eq!(served_version(&at), env!("CARGO_PKG_VERSION"));
@@ -377,8 +374,7 @@ fn a_trial_that_nobody_used_in_time_is_left_by_the_next_start() {
 
 #[test]
 fn a_trial_that_a_client_used_is_blessed_and_stays() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     cutover(&at, &new, &["--trial", "1h"]).expect_code(0);
     served_version(&at);
@@ -392,8 +388,7 @@ fn a_trial_that_a_client_used_is_blessed_and_stays() {
 #[cfg(unix)]
 #[test]
 fn a_trial_that_keeps_failing_goes_back_by_itself() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, old) = current();
     let script = format!("#!/bin/sh\n[ -n \"$AGENT_BRIDGE_PROBE\" ] && exec '{BRIDGE}' \"$@\"\nexit 9\n");
     let bad = at.place(&Release::script("1.1.0", &script));
     cutover(&at, &bad, &["--trial", "1h", "--trial-failures", "2"]).expect_code(0);
@@ -408,8 +403,7 @@ fn a_trial_that_keeps_failing_goes_back_by_itself() {
 
 #[test]
 fn prune_keeps_what_a_rollback_needs() {
-    let (at, a) = installed("1.0.0");
-    cutover(&at, &a, &[]).expect_code(0);
+    let (at, a) = current();
     let ids: Vec<String> = ["1.1.0", "1.2.0", "1.3.0"].map(|version| at.place(&Release::new(version))).into();
     let b = at.place(&Release::of_bridge("1.4.0"));
     cutover(&at, &b, &[]).expect_code(0);
@@ -430,8 +424,7 @@ fn prune_keeps_what_a_rollback_needs() {
 
 #[test]
 fn a_damaged_release_is_told_from_a_whole_one() {
-    let (at, id) = installed("1.0.0");
-    cutover(&at, &id, &[]).expect_code(0);
+    let (at, id) = current();
     at.damage(&id, "README.md", "other\n");
     let drift = at.bridge(["inspect", "--expect", &id, "--json"]).expect_code(3).json();
     assert_eq!(drift["status"], "drift");
