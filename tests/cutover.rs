@@ -8,10 +8,17 @@ use std::time::Instant;
 use support::prelude::*;
 
 /// A world with a shared config and one installed release, which is not current yet.
-fn installed(version: &str) -> (ReleaseWorld, String) {
+fn installed() -> (ReleaseWorld, String) {
     let at = ReleaseWorld::new();
-    let id = at.place(&Release::of_bridge(version));
+    let id = at.place(&Release::of_bridge("1.0.0"));
     write_config(&at, "30s");
+    (at, id)
+}
+
+/// The same, and the release is current.
+fn current() -> (ReleaseWorld, String) {
+    let (at, id) = installed();
+    cutover(&at, &id, &[]).expect_code(0);
     (at, id)
 }
 
@@ -50,7 +57,7 @@ fn cutover(at: &ReleaseWorld, id: &str, more: &[&str]) -> Finished {
 
 #[test]
 fn the_first_cutover_makes_everything_that_a_client_needs() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let done = cutover(&at, &id, &["--reason", "first of all"]).expect_code(0).json();
     assert_eq!(
         (&done["status"], &done["changed"], &done["generation"]),
@@ -67,8 +74,7 @@ fn the_first_cutover_makes_everything_that_a_client_needs() {
 
 #[test]
 fn the_same_again_changes_nothing_and_is_quick() {
-    let (at, id) = installed("1.0.0");
-    cutover(&at, &id, &[]).expect_code(0);
+    let (at, id) = current();
     let before = at.tree();
     let began = Instant::now();
     let again = cutover(&at, &id, &[]).expect_code(0).json();
@@ -84,8 +90,7 @@ fn the_same_again_changes_nothing_and_is_quick() {
 
 #[test]
 fn a_rollback_brings_back_the_release_and_its_config_byte_for_byte() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, old) = current();
     let old_config = std::fs::read(at.layout().config()).unwrap();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let staged = at.path().join("staged.json");
@@ -108,8 +113,7 @@ fn a_rollback_brings_back_the_release_and_its_config_byte_for_byte() {
 
 #[test]
 fn a_rollback_never_chooses_something_that_did_not_work() {
-    let (at, a) = installed("1.0.0");
-    cutover(&at, &a, &[]).expect_code(0);
+    let (at, a) = current();
     at.bridge(["history", "mark", "1", "good"]).expect_code(0);
     let b = at.place(&Release::of_bridge("1.1.0"));
     cutover(&at, &b, &[]).expect_code(0);
@@ -128,8 +132,7 @@ fn a_rollback_never_chooses_something_that_did_not_work() {
 
 #[test]
 fn a_rollback_works_when_the_current_program_is_destroyed() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, old) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     cutover(&at, &new, &[]).expect_code(0);
     at.damage(&new, &Release::runtime_path(), "");
@@ -141,8 +144,7 @@ fn a_rollback_works_when_the_current_program_is_destroyed() {
 
 #[test]
 fn what_runs_is_named_and_never_killed() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let mut host = server(&at);
     host.initialize();
@@ -163,8 +165,7 @@ fn what_runs_is_named_and_never_killed() {
 
 #[test]
 fn a_waiting_cutover_goes_on_when_the_last_server_ends() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let mut host = server(&at);
     host.initialize();
@@ -183,8 +184,7 @@ fn a_waiting_cutover_goes_on_when_the_last_server_ends() {
 #[cfg(unix)]
 #[test]
 fn a_target_that_does_not_answer_leaves_everything_as_it_was() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let staged = at.path().join("staged.json");
     support::world::write(&staged, config_text(&at, "new"));
     let before = at.lasting_tree();
@@ -205,7 +205,7 @@ fn a_target_that_does_not_answer_leaves_everything_as_it_was() {
 
 #[test]
 fn what_can_be_refused_is_refused_before_anything_closes() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     // The system's name says how the program is called, so on Windows that has to stay.
     let foreign = if cfg!(windows) { "arch" } else { "os" };
     let foreign =
@@ -263,7 +263,7 @@ fn without_a_config_the_next_step_is_told() {
 
 #[test]
 fn a_dry_run_says_the_steps_and_writes_nothing() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let before = at.tree();
     let planned = at.bridge(["cutover", &id, "--dry-run"]).expect_code(0);
     assert!(planned.stdout().contains("put the launcher at"), "{}", planned.stdout());
@@ -272,7 +272,7 @@ fn a_dry_run_says_the_steps_and_writes_nothing() {
 
 #[test]
 fn nobody_to_ask_means_no_at_once() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let before = at.tree();
     let began = Instant::now();
     let refused = at.bridge(["cutover", &id]).expect_code(2);
@@ -284,8 +284,7 @@ fn nobody_to_ask_means_no_at_once() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_before_the_decision_puts_everything_back() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let started = at.path().join("started");
     let slow = at.place(&Release::script(
         "2.0.0",
@@ -305,8 +304,7 @@ fn an_interrupt_before_the_decision_puts_everything_back() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_while_it_waits_ends_it_at_once_and_puts_everything_back() {
-    let (at, old) = installed("1.0.0");
-    cutover(&at, &old, &[]).expect_code(0);
+    let (at, _) = current();
     let new = at.place(&Release::of_bridge("1.1.0"));
     let mut host = server(&at);
     host.initialize();
@@ -336,7 +334,7 @@ fn typed(at: &ReleaseWorld, command: &str, keys: &str) -> Option<Finished> {
 #[cfg(target_os = "linux")]
 #[test]
 fn on_a_terminal_the_release_id_is_typed_and_nothing_less() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let before = at.lasting_tree();
     for no in ["y\r", "\r", "1.0.0\r"] {
         let Some(refused) = typed(&at, &format!("cutover {id}"), no) else { return };
@@ -359,7 +357,7 @@ fn on_a_terminal_the_release_id_is_typed_and_nothing_less() {
 
 #[test]
 fn one_command_at_a_time() {
-    let (at, id) = installed("1.0.0");
+    let (at, id) = installed();
     let lock = agent_bridge::platform::try_exclusive(&at.layout().install_lock()).unwrap().unwrap();
     let refused = cutover(&at, &id, &[]).expect_code(75);
     assert!(refused.stderr().contains("RELEASE_LOCKED"), "{}", refused.stderr());
@@ -369,8 +367,7 @@ fn one_command_at_a_time() {
 
 #[test]
 fn prune_keeps_what_a_rollback_needs() {
-    let (at, a) = installed("1.0.0");
-    cutover(&at, &a, &[]).expect_code(0);
+    let (at, a) = current();
     let ids: Vec<String> = ["1.1.0", "1.2.0", "1.3.0"].map(|version| at.place(&Release::new(version))).into();
     let b = at.place(&Release::of_bridge("1.4.0"));
     cutover(&at, &b, &[]).expect_code(0);
@@ -391,8 +388,7 @@ fn prune_keeps_what_a_rollback_needs() {
 
 #[test]
 fn a_damaged_release_is_told_from_a_whole_one() {
-    let (at, id) = installed("1.0.0");
-    cutover(&at, &id, &[]).expect_code(0);
+    let (at, id) = current();
     at.damage(&id, "README.md", "other\n");
     let drift = at.bridge(["inspect", "--expect", &id, "--json"]).expect_code(3).json();
     assert_eq!(drift["status"], "drift");

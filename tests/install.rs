@@ -671,28 +671,32 @@ fn with_own_mounts(at: &ReleaseWorld, script: &str, arguments: &[&Path]) -> Opti
     Some(run(unshare(script), DEADLINE))
 }
 
-/// Prints every name in ROOT but those of journal and locks, with kind, rights, size and sum.
-const LIST: &str = r#"
-list() { (cd "$1" && find . \( -path ./journal -o -path ./locks -o -path ./leases \) -prune -o \
-    -printf '%y %m %s %p\n' | sort; find . -type f -path './releases/*' -exec sha256sum {} + | sort); }
-code=0
-"#;
+/// Installs `$3` on the disk that `mount` puts at ROOT, then `$4` after `between`: that must leave everything as it was,
+/// and its exit code is the script's. `after` is what is done then. `$5` keeps what was found.
+fn second_install_changes_nothing(mount: &str, between: &str, after: &str) -> String {
+    format!(
+        r#"
+        list() {{ (cd "$1" && find . \( -path ./journal -o -path ./locks -o -path ./leases \) -prune -o \
+            -printf '%y %m %s %p\n' | sort; find . -type f -path './releases/*' -exec sha256sum {{}} + | sort); }}
+        code=0
+        {mount}
+        "$2" install-release "$3" >/dev/null 2>&1
+        {between}
+        list "$1" > "$5/before"
+        "$2" install-release "$4" || code=$?
+        list "$1" > "$5/after"
+        cmp "$5/before" "$5/after"
+        {after}
+        exit "$code""#
+    )
+}
 
 #[test]
 fn a_disk_that_is_too_small_is_seen_before_anything_is_written() {
     let at = ReleaseWorld::new();
     let small = at.bundle(&Release::new("1.0.0"));
     let large = at.bundle(&Release::new("1.1.0").file("more", vec![5; 9_000_000], 0o644));
-    let script = format!(
-        r#"{LIST}
-        mount -t tmpfs -o size=8m none "$1"
-        "$2" install-release "$3" >/dev/null 2>&1
-        list "$1" > "$5/before"
-        "$2" install-release "$4" || code=$?
-        list "$1" > "$5/after"
-        cmp "$5/before" "$5/after"
-        exit "$code""#
-    );
+    let script = second_install_changes_nothing(r#"mount -t tmpfs -o size=8m none "$1""#, "", "");
     let folder = at.path().join("outside");
     let Some(finished) = with_own_mounts(&at, &script, &[&small, &large, &folder]) else { return };
     refused(&finished, 2, "INSTALL_NO_SPACE");
@@ -707,18 +711,12 @@ fn a_disk_that_gets_full_in_the_middle_leaves_everything_as_it_was() {
     let many =
         (0..100).fold(Release::new("1.1.0"), |release, n| release.file(&format!("many/{n}"), "x", 0o644));
     let many = at.bundle(&many);
-    let script = format!(
-        r#"{LIST}
-        mount -t tmpfs -o size=64m,nr_inodes=80 none "$1"
-        "$2" install-release "$3" >/dev/null 2>&1
-        list "$1" > "$5/before"
-        "$2" install-release "$4" || code=$?
-        list "$1" > "$5/after"
-        cmp "$5/before" "$5/after"
-        "$2" inspect --json > "$5/inspect" || true
+    let script = second_install_changes_nothing(
+        r#"mount -t tmpfs -o size=64m,nr_inodes=80 none "$1""#,
+        "",
+        r#""$2" inspect --json > "$5/inspect" || true
         mount -o remount,nr_inodes=800 "$1"
-        "$2" install-release "$4" >/dev/null 2>&1
-        exit "$code""#
+        "$2" install-release "$4" >/dev/null 2>&1"#,
     );
     let folder = at.path().join("outside");
     let Some(finished) = with_own_mounts(&at, &script, &[&small, &many, &folder]) else { return };
@@ -732,17 +730,8 @@ fn a_target_that_cannot_be_written_is_refused_and_keeps_what_it_has() {
     let at = ReleaseWorld::new();
     let first = at.bundle(&Release::new("1.0.0"));
     let second = at.bundle(&Release::new("1.1.0"));
-    let script = format!(
-        r#"{LIST}
-        mount -t tmpfs none "$1"
-        "$2" install-release "$3" >/dev/null 2>&1
-        mount -o remount,ro "$1"
-        list "$1" > "$5/before"
-        "$2" install-release "$4" || code=$?
-        list "$1" > "$5/after"
-        cmp "$5/before" "$5/after"
-        exit "$code""#
-    );
+    let script =
+        second_install_changes_nothing(r#"mount -t tmpfs none "$1""#, r#"mount -o remount,ro "$1""#, "");
     let folder = at.path().join("outside");
     let Some(finished) = with_own_mounts(&at, &script, &[&first, &second, &folder]) else { return };
     let text = finished.stderr();

@@ -114,13 +114,6 @@ pub struct Backup {
     pub bytes: u64,
 }
 
-impl Inspection {
-    /// Whether something does not work.
-    pub fn has_blocker(&self) -> bool {
-        self.findings.iter().any(|finding| finding.level == "blocker")
-    }
-}
-
 /// Looks at an installation.
 pub fn inspect(context: &Context, layout: &Layout, options: &Options) -> Result<Inspection, ReleaseError> {
     let mut findings = Findings::default();

@@ -77,7 +77,7 @@ impl Programs {
     }
 
     /// What a process has to do with them.
-    pub fn used_by(&self, program: &RunningProgram) -> Option<Use> {
+    fn used_by(&self, program: &RunningProgram) -> Option<Use> {
         let by_exe = program.exe.as_deref().filter(|_| !program.is_elsewhere).and_then(|exe| self.at(exe));
         if by_exe.is_some() {
             return by_exe;

@@ -248,7 +248,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// A place between two steps: an interrupt is honoured here, and tests stop here.
-    pub fn checkpoint(&self, name: &str) -> Result<(), ReleaseError> {
+    fn checkpoint(&self, name: &str) -> Result<(), ReleaseError> {
         super::fault::point(name);
         self.interruption.pass(name);
         if self.interruption.is_set() { Err(ReleaseError::Interrupted) } else { Ok(()) }
@@ -407,7 +407,7 @@ pub fn timestamp(clock: Clock) -> String {
 }
 
 /// The same of a time in milliseconds since 1970.
-pub fn timestamp_of(ms: i64) -> String {
+fn timestamp_of(ms: i64) -> String {
     match jiff::Timestamp::from_millisecond(ms) {
         Ok(time) => format!("{time:.3}"),
         Err(_) => "1970-01-01T00:00:00.000Z".into(),

@@ -47,7 +47,7 @@ pub fn release(layout: &Layout, id: &ReleaseId) -> Result<Verified, ReleaseError
 }
 
 /// The metadata of a folder that holds a release, and its SHA-256.
-pub fn metadata_of_folder(folder: &Path) -> Result<(Metadata, String), String> {
+fn metadata_of_folder(folder: &Path) -> Result<(Metadata, String), String> {
     let path = folder.join(METADATA_FILE);
     let mut bytes = Vec::new();
     platform::open_no_link(&path)
@@ -59,7 +59,7 @@ pub fn metadata_of_folder(folder: &Path) -> Result<(Metadata, String), String> {
 
 /// Compares a folder with what metadata pin: the set of files, their kinds, sizes, hashes and whether they are
 /// programs. Gives the first difference in words.
-pub fn files_of_folder(folder: &Path, metadata: &Metadata) -> Result<(), String> {
+fn files_of_folder(folder: &Path, metadata: &Metadata) -> Result<(), String> {
     shape_of_folder(folder, metadata)?;
     for (name, record) in &metadata.files {
         let (sha256, _) = platform::open_no_link(&path_in(folder, name))

@@ -2,14 +2,23 @@
 
 use super::*;
 
+/// Anything with "quick" in its prompt is answered at once.
+fn quick_answers() -> Value {
+    json!([{ "when": { "contains": "quick" }, "steps": [{ "answer": { "text": "quick" } }] }])
+}
+
+fn half_an_answer() -> Value {
+    json!({ "event": { "type": "item.completed", "item": { "id": "i", "type": "agent_message", "text": "half an answer" } } })
+}
+
 /// A fake whose turn says `working` and hangs; anything with "quick" in its prompt answers at once.
 fn hanging(world: &World, gate: &Gate) {
     world.fake(
         "codex",
         &json!({
-            "rules": [{ "when": { "contains": "quick" }, "steps": [{ "answer": { "text": "quick" } }] }],
+            "rules": quick_answers(),
             "steps": [
-                { "event": { "type": "item.completed", "item": { "id": "i", "type": "agent_message", "text": "half an answer" } } },
+                half_an_answer(),
                 gate.says("working"),
                 "hang",
             ],
@@ -42,9 +51,9 @@ fn cancelling_a_call_ends_its_whole_tree_frees_its_slot_and_keeps_partial_output
     world.fake(
         "codex",
         &json!({
-            "rules": [{ "when": { "contains": "quick" }, "steps": [{ "answer": { "text": "quick" } }] }],
+            "rules": quick_answers(),
             "steps": [
-                { "event": { "type": "item.completed", "item": { "id": "i", "type": "agent_message", "text": "half an answer" } } },
+                half_an_answer(),
                 { "print": { "text": "a word on the way\n", "to": "stderr" } },
                 child("same", "one"), child("own", "two"), child("session", "three"),
                 { "ignore_signals": ["INT", "TERM"] }, gate.says("working"), "hang",

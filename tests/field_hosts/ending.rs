@@ -1,6 +1,7 @@
 //! The end of the host, in all its forms: the server ends with it, the worker by rule, and the record says so.
 
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use support::process::{own_group, processes_with};
@@ -168,17 +169,25 @@ fn a_server_whose_parent_was_killed_ends_although_its_input_stays_open() {
     }
 }
 
+/// A server whose pipes are the test's own.
+fn bare_server(world: &World) -> Child {
+    let mut command = world.bridge_command(["serve"]);
+    own_group(&mut command);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn greeting(client: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": client, "version": "1" },
+    } })
+}
+
 #[test]
 fn a_host_that_never_reads_cannot_keep_the_server_alive() {
     let world = World::new().build();
-    let mut command: Command = world.bridge_command(["serve"]);
-    own_group(&mut command);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = bare_server(&world);
     let mut stdin = child.stdin.take().unwrap();
-    let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "deaf", "version": "1" } } });
-    use std::io::Write;
-    writeln!(stdin, "{initialize}").unwrap();
+    writeln!(stdin, "{}", greeting("deaf")).unwrap();
     // Far more than a pipe holds.
     for id in 1..=60 {
         writeln!(stdin, "{}", json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list" })).unwrap();
@@ -196,15 +205,10 @@ fn a_host_that_never_reads_cannot_keep_the_server_alive() {
 #[test]
 fn a_host_that_closes_its_end_of_the_output_ends_the_server() {
     let world = World::new().build();
-    let mut command: Command = world.bridge_command(["serve"]);
-    own_group(&mut command);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = bare_server(&world);
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
-    use std::io::Write;
-    let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "gone", "version": "1" } } });
-    let _ = writeln!(stdin, "{initialize}");
+    let _ = writeln!(stdin, "{}", greeting("gone"));
     process::wait_until("the server to end", Duration::from_secs(10), || child.try_wait().unwrap().is_some());
     drop(stdin);
     assert!(processes_with(&world.path().to_string_lossy()).is_empty());

@@ -2,16 +2,18 @@
 
 use super::*;
 
-fn counting(world: &World, gate: &Gate) {
+/// A fake that counts its runs, says `working` and waits for `go`.
+fn counting() -> (World, Gate) {
+    let world = World::new().build();
+    let gate = Gate::new(&world);
     let steps = json!([gate.says("working"), gate.waits_for("go"), { "answer": { "text": "done" } }]);
     world.fake("codex", &json!({ "counter": gate.path("runs"), "steps": steps }));
+    (world, gate)
 }
 
 #[test]
 fn the_same_idempotency_key_runs_the_work_once() {
-    let world = World::new().build();
-    let gate = Gate::new(&world);
-    counting(&world, &gate);
+    let (world, gate) = counting();
     let mut host = world.host();
     host.initialize();
     let arguments = task(&world, "pay the bill", json!({ "idempotency_key": "k", "wait_seconds": 0 }));
@@ -37,9 +39,7 @@ fn the_same_idempotency_key_runs_the_work_once() {
 
 #[test]
 fn a_key_with_another_body_is_refused() {
-    let world = World::new().build();
-    let gate = Gate::new(&world);
-    counting(&world, &gate);
+    let (world, gate) = counting();
     gate.open("go");
     let mut host = world.host();
     host.initialize();
@@ -63,9 +63,7 @@ fn a_key_with_another_body_is_refused() {
 
 #[test]
 fn one_key_at_two_servers_at_once_runs_the_work_once() {
-    let world = World::new().build();
-    let gate = Gate::new(&world);
-    counting(&world, &gate);
+    let (world, gate) = counting();
     let mut hosts: Vec<Host> = (0..2).map(|_| world.host()).collect();
     let arguments = task(&world, "pay the bill", json!({ "idempotency_key": "k", "wait_seconds": 0 }));
     for host in &mut hosts {
@@ -117,9 +115,7 @@ fn repeated_follow_ups_join_the_turn_that_is_busy_with_them() {
 
 #[test]
 fn without_a_key_the_same_task_is_new_work() {
-    let world = World::new().build();
-    let gate = Gate::new(&world);
-    counting(&world, &gate);
+    let (world, gate) = counting();
     gate.open("go");
     let mut host = world.host();
     host.initialize();

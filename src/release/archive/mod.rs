@@ -31,7 +31,7 @@ pub const MAX_FILES: usize = 1024;
 /// Largest file.
 pub const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// Most bytes of all files together.
-pub const MAX_TOTAL_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+const MAX_TOTAL_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Largest directory: every entry with the longest name.
 const MAX_DIRECTORY_BYTES: usize = MAX_FILES * (46 + 1024);
 /// How much is read at a time.

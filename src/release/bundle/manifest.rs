@@ -11,7 +11,7 @@ use crate::release::metadata::Target;
 /// The template in the commit.
 pub const TEMPLATE: &str = "manifest.template.json";
 /// Where the manifest says which release it is of.
-pub const META_KEY: &str = "io.github.agent-bridge.release";
+const META_KEY: &str = "io.github.agent-bridge.release";
 
 /// What is filled into the template, and what the finished manifest has to say.
 #[derive(Clone, Debug)]

@@ -24,7 +24,6 @@ use serde::Serialize;
 
 pub use compare::Difference;
 pub use error::{BundleError, CODES};
-pub use sidecars::RELEASES;
 pub use writer::Method;
 
 use crate::context::Context;

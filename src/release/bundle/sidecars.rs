@@ -10,7 +10,7 @@ use crate::digest;
 /// Name of the list of digests.
 pub const SUMS: &str = "SHA256SUMS";
 /// Where bundles are published, unless the operator says otherwise.
-pub const RELEASES: &str = "https://github.com/agent-bridge/agent-bridge/releases/download";
+const RELEASES: &str = "https://github.com/agent-bridge/agent-bridge/releases/download";
 const NAME: &str = "io.github.agent-bridge/agent-bridge";
 
 /// The fragment for the MCP registry. It knows no processors, so each bundle is a package of its own.

@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::error::Result;
 
 pub use error::{CODES, CanaryError};
-pub use record::{Check, CheckStatus, Failure, Kind, Network, Record, Status};
+pub use record::{Check, CheckStatus, Kind, Record};
 
 /// Where and how a canary runs.
 #[derive(Clone, Debug)]
