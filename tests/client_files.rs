@@ -572,14 +572,20 @@ fn holds(format: Format, file: &File, windows: bool) -> Result<(), String> {
         return Err(format!("twice is not once:\n{}", again.after));
     }
     only_the_places_differ(before, after, &merged.patch)?;
-    shown_as_a_patch(format, before, after, &wanted)?;
+    // What takes long is asked of a part of the files each, which no other choice hangs on.
+    let part = before.len() % 3;
+    if part == 0 {
+        shown_as_a_patch(format, before, after, &wanted)?;
+    }
     // Nobody touched the file since.
     match undo(format, before, after, after, &merged.patch, &wanted) {
         Some(undone) if undone == *before => {}
         other => return Err(format!("undone it is {other:?}\nafter the change it was {after:?}")),
     }
-    taken_back_after_others_wrote(format, before, &merged, &wanted)?;
-    not_taken_back_after_our_own_was_changed(format, before, &merged, &wanted)?;
+    taken_back_after_others_wrote(format, before, &merged, &wanted, part)?;
+    if part == 1 {
+        not_taken_back_after_our_own_was_changed(format, before, &merged, &wanted)?;
+    }
     // Without the entry nothing of ours is left.
     let without =
         remove(format, after, &wanted).map_err(|refusal| format!("{refusal:?}"))?.ok_or("not found")?;
@@ -694,6 +700,7 @@ fn taken_back_after_others_wrote(
     before: &str,
     merged: &Merged,
     wanted: &Wanted,
+    way: usize,
 ) -> Result<(), String> {
     type Change = fn(Format, &str) -> Option<String>;
     let changes: [(&str, bool, Change); 3] = [
@@ -718,26 +725,25 @@ fn taken_back_after_others_wrote(
             }
         }),
     ];
-    for (name, exactly, change) in changes {
-        let told = |why: String| format!("{name}: {why}");
-        let Some(theirs) = change(format, &merged.after) else { continue };
-        if !merge(format, true, &theirs, wanted).is_ok_and(|one| one.state == State::Correct) {
-            continue;
-        }
-        let undone = undo(format, before, &merged.after, &theirs, &merged.patch, wanted)
-            .ok_or_else(|| told(format!("cannot be taken back\n{theirs}")))?;
-        // Without a last line end their text and ours share a line.
-        let exactly = exactly && (format != Format::Toml || before.ends_with('\n'));
-        if exactly && Some(&undone) != change(format, before).as_ref() {
-            return Err(told(format!("{undone:?}\nis not what they would have made of the old file")));
-        }
-        if theirs.contains("theirs") != undone.contains("theirs") {
-            return Err(told("their change is gone".into()));
-        }
-        let state = merge(format, true, &undone, wanted).map_err(|why| told(format!("{why:?}")))?.state;
-        if state != merged.state {
-            return Err(told(format!("{state:?} after undoing, {:?} before\n{undone}", merged.state)));
-        }
+    let (name, exactly, change) = changes[way];
+    let told = |why: String| format!("{name}: {why}");
+    let Some(theirs) = change(format, &merged.after) else { return Ok(()) };
+    if !merge(format, true, &theirs, wanted).is_ok_and(|one| one.state == State::Correct) {
+        return Ok(());
+    }
+    let undone = undo(format, before, &merged.after, &theirs, &merged.patch, wanted)
+        .ok_or_else(|| told(format!("cannot be taken back\n{theirs}")))?;
+    // Without a last line end their text and ours share a line.
+    let exactly = exactly && (format != Format::Toml || before.ends_with('\n'));
+    if exactly && Some(&undone) != change(format, before).as_ref() {
+        return Err(told(format!("{undone:?}\nis not what they would have made of the old file")));
+    }
+    if theirs.contains("theirs") != undone.contains("theirs") {
+        return Err(told("their change is gone".into()));
+    }
+    let state = merge(format, true, &undone, wanted).map_err(|why| told(format!("{why:?}")))?.state;
+    if state != merged.state {
+        return Err(told(format!("{state:?} after undoing, {:?} before\n{undone}", merged.state)));
     }
     Ok(())
 }

@@ -804,20 +804,23 @@ enum Writer {
 /// soon as both are done: what it wrote last is there, with our entry or without it; and an entry is there only if
 /// our write went over exactly the content that its plan was made for.
 #[test]
-fn no_write_of_another_program_is_lost() {
-    let rounds: u64 =
-        std::env::var("CLIENT_ADVERSARY_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
-    for writer in [Writer::ReadsFirst, Writer::FromMemory] {
-        written_against(writer, rounds);
-    }
+fn no_write_of_a_program_that_reads_first_is_lost() {
+    written_against(Writer::ReadsFirst);
 }
 
-fn written_against(writer: Writer, rounds: u64) {
+#[test]
+fn no_write_of_a_program_that_writes_from_memory_is_lost() {
+    written_against(Writer::FromMemory);
+}
+
+fn written_against(writer: Writer) {
     use std::collections::HashSet;
     use std::sync::mpsc::channel;
 
     use agent_bridge::digest;
     use agent_bridge::release::clients;
+    let rounds: u64 =
+        std::env::var("CLIENT_ADVERSARY_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(80);
     let world = ClientWorld::new();
     let content = |count: u64| format!("{{\n  \"counter\": {count},\n  \"mcpServers\": {{}}\n}}\n");
     let path = world.put(".claude.json", content(0));

@@ -39,7 +39,7 @@ pub fn main<T>(context: &Context, hold: impl FnOnce() -> Result<T>, companion: &
     io::stdin().lock().read_line(&mut line).map_err(|e| BridgeError::Supervisor(e.to_string()))?;
     let spec: RunSpec =
         serde_json::from_str(&line).map_err(|e| BridgeError::Supervisor(format!("bad run spec: {e}")))?;
-    process::claim_all_children();
+    process::claim_all_children(&spec.turn.id);
     let front_door_gone = watch_standard_input();
     let mut events = Events;
     let supervised = hold().and_then(|held| {

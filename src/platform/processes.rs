@@ -55,7 +55,7 @@ pub(crate) fn variable(pid: u32, name: &str) -> Option<OsString> {
     table::variable(pid, name)
 }
 
-/// Every process whose start environment holds `name=value`.
+/// Every process whose start environment holds `name=value`, or a value below that: with a `/` after it.
 pub(crate) fn with_variable(name: &str, value: &OsStr) -> Vec<Process> {
     table::with_variable(name, value)
 }

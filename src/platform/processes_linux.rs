@@ -60,7 +60,9 @@ pub(super) fn with_variable(name: &str, value: &OsStr) -> Vec<Process> {
     pids()
         .filter(|pid| {
             environment(*pid).is_some_and(|environment| {
-                environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_slice())
+                environment.split(|byte| *byte == 0).any(|entry| {
+                    entry.strip_prefix(wanted.as_slice()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+                })
             })
         })
         .filter_map(find)

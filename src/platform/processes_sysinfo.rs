@@ -33,9 +33,14 @@ pub(super) fn with_variable(name: &str, value: &OsStr) -> Vec<Process> {
     system
         .processes()
         .values()
-        .filter(|p| p.environ().iter().any(|entry| value_of(entry, name).as_deref() == Some(value)))
+        .filter(|p| p.environ().iter().filter_map(|entry| value_of(entry, name)).any(|found| is_or_is_below(&found, value)))
         .map(describe)
         .collect()
+}
+
+fn is_or_is_below(found: &OsStr, value: &OsStr) -> bool {
+    let rest = found.as_encoded_bytes().strip_prefix(value.as_encoded_bytes());
+    rest.is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
 }
 
 fn read(which: ProcessesToUpdate<'_>, environment: bool) -> Option<System> {

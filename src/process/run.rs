@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::os::{self, Cut, Tree};
-use super::start::{Event, Started, ending, start};
+use super::start::{BELOW, Event, Started, ending, start};
 use super::stream::{Lines, Tail};
 use super::{Limits, PoliteStop, ProcessError, Program, Report, Stopped, resolve};
 
@@ -61,9 +61,15 @@ pub struct Captured {
 }
 
 /// Declares that this process exists for one run: every child it gets from now on is the run's, and
-/// orphans are ended even if they carry no mark (Linux). For a supervisor only, and early.
-pub fn claim_all_children() {
-    os::claim_all_children();
+/// orphans are ended even if they carry no mark (Linux). Programs that are started beside the run's own, with a mark
+/// [below](mark_below) its mark, keep their children to themselves. For a supervisor only, and early.
+pub fn claim_all_children(turn_id: &str) {
+    os::claim_all_children(turn_id);
+}
+
+/// A mark for a program that is started beside that of the run; [`end_leftovers`] of the run finds it too.
+pub fn mark_below(turn_id: &str) -> String {
+    format!("{turn_id}{BELOW}{}", uuid::Uuid::new_v4())
 }
 
 /// Ends what is left of a turn whose supervisor died: every process that carries its mark, and what is

@@ -15,6 +15,9 @@ use super::{PoliteStop, ProcessError, Program, command_line, resolve};
 /// Marks every process of a turn, so that one which left the tree can still be told.
 pub const TURN_VAR: &str = "AGENT_BRIDGE_TURN_ID";
 
+/// Between a run's mark and what makes it that of a program beside the run's own.
+pub(super) const BELOW: char = '/';
+
 /// Read size, and with it the memory of the channel: 32 × 64 KiB.
 const CHUNK: usize = 64 * 1024;
 const QUEUED_CHUNKS: usize = 32;

@@ -14,8 +14,7 @@ use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,14 +24,14 @@ use rustix::process::{
 };
 
 use super::PoliteStop;
-use super::start::TURN_VAR;
+use super::start::{BELOW, TURN_VAR};
 use crate::platform::processes::{self, Process};
 
-/// Set once by a process that exists for one run only: every child it gets is the run's.
-static CLAIMED: AtomicBool = AtomicBool::new(false);
+/// Set once by a process that exists for one run only, to the run's mark: every child it gets is the run's.
+static CLAIMED: OnceLock<String> = OnceLock::new();
 
-pub(super) fn claim_all_children() {
-    CLAIMED.store(true, Ordering::SeqCst);
+pub(super) fn claim_all_children(marker: &str) {
+    let _ = CLAIMED.set(marker.to_owned());
 }
 
 /// A root process and everything that came from it.
@@ -173,13 +172,22 @@ impl Tree {
         if self.known.iter().any(|k| k.pid == process.pid && k.started == process.started) {
             return true;
         }
-        process.parent == me
-            && !self.before.contains(&process.pid)
-            && (CLAIMED.load(Ordering::SeqCst) || self.has_marker(process.pid))
+        process.parent == me && !self.before.contains(&process.pid) && self.claims(process.pid)
     }
 
-    fn has_marker(&self, pid: u32) -> bool {
-        processes::variable(pid, TURN_VAR).is_some_and(|value| value.to_str() == Some(&self.marker))
+    /// Whether a child of ours is this tree's by its mark. The tree of the run that claimed all children takes every
+    /// one, but for those of the programs that were started beside it for the same run: they see to their own.
+    fn claims(&self, pid: u32) -> bool {
+        let mark = processes::variable(pid, TURN_VAR);
+        let mark = mark.as_ref().and_then(|mark| mark.to_str());
+        let is_beside = |mark: &str| {
+            mark.strip_prefix(&*self.marker).is_some_and(|rest| rest.starts_with(BELOW))
+        };
+        if CLAIMED.get() == Some(&self.marker) {
+            !mark.is_some_and(is_beside)
+        } else {
+            mark == Some(&*self.marker)
+        }
     }
 
     /// Processes anywhere that carry the run's marker, but not this one or those above it.
@@ -438,7 +446,7 @@ impl Drop for Subreaper {
     fn drop(&mut self) {
         let mut active = ACTIVE_RUNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *active = active.saturating_sub(1);
-        if *active == 0 && !CLAIMED.load(Ordering::SeqCst) {
+        if *active == 0 && CLAIMED.get().is_none() {
             set_subreaper(false);
         }
     }

@@ -36,7 +36,7 @@ const ENDED: u32 = 1;
 const LISTED: usize = 1024;
 
 /// The job object already holds every descendant.
-pub(super) fn claim_all_children() {}
+pub(super) fn claim_all_children(_marker: &str) {}
 
 /// A root process and everything that came from it.
 pub(super) struct Tree {

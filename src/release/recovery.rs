@@ -273,6 +273,10 @@ impl<'a> Undo<'a> {
             }
         }
         let (Some(client), Some(current)) = (self.client, content(self.path)?) else { return Ok(false) };
+        // Where nothing was put in, only taken out, it cannot be told from here who did that last.
+        if self.patch.iter().all(|hunk| hunk.text.is_empty()) {
+            return Ok(false);
+        }
         match super::clients::without_our_change(layout, client, old.as_deref(), self.patch, &current) {
             Some(bytes) if bytes == current => Ok(true),
             Some(bytes) => {

@@ -120,18 +120,85 @@ fn concurrent_runs_do_not_end_each_others_children() {
     });
 }
 
+/// The mark of the run of a supervisor that is played here.
+const RUN: &str = "played-run";
+
+/// Not a test of its own: the body of a supervisor with a program beside that of its run, started by the test below.
+#[test]
+#[ignore = "started by another test in a process of its own"]
+fn supervisor_with_two_body() {
+    let Some(out) = std::env::var_os("AB_TEST_OUT") else { return };
+    claim_all_children(RUN);
+    let folder = PathBuf::from(&out).parent().unwrap().to_path_buf();
+    let wait_for = |name: &str| format!("while [ ! -e {} ]; do sleep 0.02; done", folder.join(name).display());
+    let marked = |script: String, mark: String| {
+        let mut program = sh(&script);
+        program.env.insert(TURN_VAR.into(), mark.into());
+        program
+    };
+    // Both leave a daemon to the supervisor while the other runs.
+    let daemon = |name: &str| {
+        format!("(setsid sh -c 'sh -c \"echo {name}=\\$\\$; exec sleep 300 </dev/null >/dev/null 2>&1\" &' &)")
+    };
+    let beside = marked(format!("echo up; {}; {}", wait_for("worker-has"), daemon("check")), mark_below(RUN));
+    let worker = marked(format!("{}; {}; {}", wait_for("up"), daemon("worker"), wait_for("go")), RUN.into());
+    let tell = |name: &str| std::fs::write(folder.join(name), "").unwrap();
+    let said = |lines: &[String], start: &str| lines.iter().any(|line| line.starts_with(start));
+    let (kept, seen) = thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            go(&worker, &limits(), PoliteStop::TerminateGroup, |lines| {
+                if said(lines, "worker=") {
+                    tell("worker-has");
+                }
+                false
+            })
+        });
+        let (_, check) = go(&beside, &limits(), PoliteStop::TerminateGroup, |lines| {
+            if said(lines, "up") {
+                tell("up");
+            }
+            false
+        });
+        let check_gone = is_gone(check.number("check"));
+        let worker_daemon = processes::with_variable(TURN_VAR, RUN.as_ref()).len();
+        tell("go");
+        let (_, worker) = run.join().unwrap();
+        ((check_gone, worker_daemon), worker)
+    });
+    // The root and its daemon, at least.
+    let worker_kept = kept.1 >= 2;
+    std::fs::write(out, format!("{} {} {}", kept.0, worker_kept, is_gone(seen.number("worker")))).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_runs_beside_a_run_ends_its_own_orphans_and_leaves_those_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "process::run::tests::trees::supervisor_with_two_body", "--ignored"])
+        .env("AB_TEST_OUT", &out)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "true true true");
+}
+
 /// Not a test of its own: the body of a supervisor process, started by the test below.
 #[test]
 #[ignore = "started by another test in a process of its own"]
 fn supervisor_body() {
     let Some(out) = std::env::var_os("AB_TEST_OUT") else { return };
-    claim_all_children();
+    claim_all_children(RUN);
     // A daemon that cleared its environment and left group and session.
     let script =
         "(env -i setsid sh -c 'sh -c \"echo daemon=\\$\\$; exec sleep 300 </dev/null >/dev/null 2>&1\" &' &)
          while :; do sleep 0.05; done";
+    let mut program = sh(script);
+    program.env.insert(TURN_VAR.into(), RUN.into());
     let (report, seen) = go(
-        &sh(script),
+        &program,
         &Limits { grace: Duration::from_millis(100), ..limits() },
         PoliteStop::TerminateGroup,
         |lines| !lines.is_empty(),
