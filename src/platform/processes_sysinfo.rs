@@ -33,7 +33,12 @@ pub(super) fn with_variable(name: &str, value: &OsStr) -> Vec<Process> {
     system
         .processes()
         .values()
-        .filter(|p| p.environ().iter().filter_map(|entry| value_of(entry, name)).any(|found| is_or_is_below(&found, value)))
+        .filter(|p| {
+            p.environ()
+                .iter()
+                .filter_map(|entry| value_of(entry, name))
+                .any(|found| is_or_is_below(&found, value))
+        })
         .map(describe)
         .collect()
 }

@@ -180,9 +180,8 @@ impl Tree {
     fn claims(&self, pid: u32) -> bool {
         let mark = processes::variable(pid, TURN_VAR);
         let mark = mark.as_ref().and_then(|mark| mark.to_str());
-        let is_beside = |mark: &str| {
-            mark.strip_prefix(&*self.marker).is_some_and(|rest| rest.starts_with(BELOW))
-        };
+        let is_beside =
+            |mark: &str| mark.strip_prefix(&*self.marker).is_some_and(|rest| rest.starts_with(BELOW));
         if CLAIMED.get() == Some(&self.marker) {
             !mark.is_some_and(is_beside)
         } else {

@@ -130,7 +130,8 @@ fn supervisor_with_two_body() {
     let Some(out) = std::env::var_os("AB_TEST_OUT") else { return };
     claim_all_children(RUN);
     let folder = PathBuf::from(&out).parent().unwrap().to_path_buf();
-    let wait_for = |name: &str| format!("while [ ! -e {} ]; do sleep 0.02; done", folder.join(name).display());
+    let wait_for =
+        |name: &str| format!("while [ ! -e {} ]; do sleep 0.02; done", folder.join(name).display());
     let marked = |script: String, mark: String| {
         let mut program = sh(&script);
         program.env.insert(TURN_VAR.into(), mark.into());
@@ -138,7 +139,9 @@ fn supervisor_with_two_body() {
     };
     // Both leave a daemon to the supervisor while the other runs.
     let daemon = |name: &str| {
-        format!("(setsid sh -c 'sh -c \"echo {name}=\\$\\$; exec sleep 300 </dev/null >/dev/null 2>&1\" &' &)")
+        format!(
+            "(setsid sh -c 'sh -c \"echo {name}=\\$\\$; exec sleep 300 </dev/null >/dev/null 2>&1\" &' &)"
+        )
     };
     let beside = marked(format!("echo up; {}; {}", wait_for("worker-has"), daemon("check")), mark_below(RUN));
     let worker = marked(format!("{}; {}; {}", wait_for("up"), daemon("worker"), wait_for("go")), RUN.into());
