@@ -86,11 +86,17 @@ fn the_help_of_a_command_fits_a_screen() {
 fn release_commands_print_one_document_or_nothing_and_no_colours() {
     let mut world = World::new().build();
     let root = world.path().join("root");
+    agent_bridge::release::Layout::at(&root).create().unwrap();
+    let before = support::release::tree(&root);
     world.set_env("AGENT_BRIDGE_ROOT", &root);
     world.set_env("CLICOLOR_FORCE", "1");
     world.set_env("NO_COLOR", "1");
     for (arguments, kind) in [
         (&["inspect"][..], "inspection"),
+        (&["history"], "history"),
+        (&["readiness"], "readiness"),
+        (&["recover"], "recovery"),
+        (&["recover", "--dry-run"], "recovery"),
         (&["configure-clients"], "configure-clients"),
         (&["configure-clients", "--check"], "configure-clients-check"),
     ] {
@@ -101,22 +107,21 @@ fn release_commands_print_one_document_or_nothing_and_no_colours() {
         let printed = format!("{}{}", plain.stdout(), plain.stderr());
         assert!(!printed.is_empty() && !printed.contains('\u{1b}'), "{arguments:?}: {plain}");
     }
+    let mut after = support::release::tree(&root);
+    // Recovery takes the locks.
+    after.retain(|path, _| !path.starts_with("locks/"));
+    assert_eq!(after, before, "looking changes nothing");
     let id = "1.0.0+0123abc";
-    for arguments in [
-        &["history"][..],
-        &["readiness"],
-        &["recover"],
-        &["recover", "--dry-run"],
-        &["cutover", id, "--yes"],
-        &["rollback", "--yes"],
-        &["history", "mark", "1", "good"],
+    for (arguments, code) in [
+        (&["cutover", id, "--yes"][..], "RELEASE_NOT_INSTALLED"),
+        (&["rollback", "--yes"], "RELEASE_NOTHING_CURRENT"),
+        (&["canary", "release", id], "RELEASE_NOT_INSTALLED"),
+        (&["history", "mark", "1", "good"], "RELEASE_UNKNOWN_GENERATION"),
     ] {
         for more in [&[][..], &["--json"]] {
-            complaint(&world.bridge(arguments.iter().chain(more)), 2, "RELEASE_NO_INSTALLATION");
+            complaint(&world.bridge(arguments.iter().chain(more)), 2, code);
         }
     }
-    complaint(&world.bridge(["canary", "release", id]), 2, "RELEASE_NOT_INSTALLED");
-    assert!(!root.exists(), "looking at a folder that is not there makes none");
     complaint(&world.bridge(["cutover", "1.0.0", "--yes"]), 64, "RELEASE_ID_INVALID");
 }
 

@@ -54,6 +54,8 @@ pub struct CompanionEnd {
     pub calls: u64,
     /// Calls and connections refused.
     pub refused: u64,
+    /// Why the record of its calls may not be complete.
+    pub unrecorded: Option<String>,
 }
 
 /// The run that an endpoint is for. All of it is fixed before the worker starts.
@@ -189,6 +191,9 @@ pub(super) fn note(end: std::result::Result<CompanionEnd, String>, tools: &[Stri
     match end {
         Ok(end) => {
             meta["scope"] = json!({ "tools": tools, "calls": end.calls, "refused": end.refused });
+            if let Some(why) = end.unrecorded {
+                meta["scope"]["unrecorded"] = redaction::one_line(&why, 200).into();
+            }
             if let Some(report) = end.report {
                 meta["report"] = bounded(&report, REPORT_BYTES);
                 if verdict.outcome == Outcome::Empty {

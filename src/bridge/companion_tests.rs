@@ -93,7 +93,7 @@ impl OpenCompanion for FakeOpen {
         if self.fault == Fault::ClosePanics {
             panic!("close went wrong");
         }
-        CompanionEnd { report: self.report.clone(), calls: 3, refused: 1 }
+        CompanionEnd { report: self.report.clone(), calls: 3, refused: 1, unrecorded: None }
     }
 }
 
@@ -135,6 +135,7 @@ impl Run {
             servers: Default::default(),
             ask_timeout_ms: 1000,
             ask_default: String::new(),
+            config: std::path::PathBuf::new(),
             depth: 1,
             max_depth: 1,
         };

@@ -1,6 +1,7 @@
 //! What of the configured scope one run gets. It is handed to the supervisor and never stored.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct RunScope {
     pub ask_timeout_ms: u64,
     /// What is answered when nobody does.
     pub ask_default: String,
+    /// The config file, for delegations.
+    pub config: PathBuf,
     /// Delegations above the worker, its own included.
     pub depth: u32,
     /// How many there may be.
@@ -97,6 +100,7 @@ pub(super) fn resolve(
         servers,
         ask_timeout_ms: u64::try_from(config.scope.ask_timeout.as_millis()).unwrap_or(u64::MAX),
         ask_default: config.scope.ask_default.clone(),
+        config: config.path.clone(),
         depth,
         max_depth: config.max_delegation_depth,
     }))

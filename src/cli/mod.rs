@@ -216,7 +216,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::LauncherReplace(args) => launcher::run(context, &args, output).map(|exit| exit as u8),
         Command::RunTurn => {
             let hold = || lease::hold(context, lease::Holding::Turn);
-            supervise::main(context, hold, &companion::Unavailable).map(|()| Exit::Ok as u8)
+            supervise::main(context, hold, &crate::scope::companion::ForTurns).map(|()| Exit::Ok as u8)
         }
         Command::MockAgent { args } => {
             Ok(u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod cancel;
+pub mod companion;
 mod connection;
 mod endpoint;
 mod error;

@@ -10,6 +10,7 @@ mod errors;
 mod finish;
 mod ids;
 mod native;
+mod notes;
 mod pages;
 mod rows;
 mod schema;

@@ -120,7 +120,8 @@ CREATE VIRTUAL TABLE turn_text USING fts5 (
 );
 ";
 
-/// The audit trail becomes a chain. Records of before have no digest; the chain begins after them.
+/// The audit trail becomes a chain (records of before have no digest; the chain begins after them), and workers keep
+/// notes.
 const VERSION_2: &str = "
 ALTER TABLE audit ADD COLUMN hash TEXT;
 CREATE TABLE audit_head (
@@ -130,6 +131,14 @@ CREATE TABLE audit_head (
 ) STRICT;
 INSERT INTO audit_head (one, id, hash) SELECT 1, coalesce(max(id), 0), '' FROM audit;
 CREATE INDEX audit_by_turn ON audit (turn_id) WHERE turn_id IS NOT NULL;
+CREATE TABLE notes (
+    folder TEXT NOT NULL,
+    key TEXT NOT NULL,
+    text TEXT NOT NULL,
+    turn_id TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (folder, key)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// What a database says about itself.

@@ -14,9 +14,8 @@ use crate::context::Context;
 use crate::process::{self, Limits, PoliteStop, Program, RunIo, Stopped};
 use crate::scope::{Answer, Call, ScopeError, Tool, ToolSpec};
 
-/// Bytes of output that are shown: the beginning and, as it matters more, the end.
-const HEAD: usize = 4 << 10;
-const TAIL: usize = 16 << 10;
+/// Bytes of output that are shown: a fifth of the beginning and, as it matters more, the end.
+const SHOWN: usize = 20 << 10;
 /// More output than this ends a check.
 const MAX_OUTPUT: u64 = 256 << 20;
 /// A line is held in memory until it ends; a longer one ends the check.
@@ -28,6 +27,10 @@ const MAX_CHECKS: usize = 50;
 pub struct Check {
     name: String,
     program: Program,
+    /// Its own time limit.
+    limit: Option<Duration>,
+    /// Bytes of output that are shown.
+    shown: usize,
 }
 
 impl Check {
@@ -42,18 +45,30 @@ impl Check {
         let Some((name, argv)) = text.split_once('=') else {
             return Err(wrong("there is no `=`".into()));
         };
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
-        if name.is_empty() || name.len() > 50 || !name.chars().all(fits) {
-            return Err(wrong("a name has 1 to 50 of a-z, A-Z, 0-9, `_`, `-`, `.` and `:`".into()));
-        }
         let argv: Vec<String> = serde_json::from_str(argv)
             .map_err(|_| wrong("what follows the `=` is no JSON array of strings".into()))?;
+        Self::new(name, &argv, folder, context, env)
+    }
+
+    /// A command of this name. The program is looked for now, and runs in `folder`.
+    pub fn new(
+        name: &str,
+        argv: &[String],
+        folder: &Path,
+        context: &Context,
+        env: &BTreeMap<OsString, OsString>,
+    ) -> Result<Self, ScopeError> {
+        let wrong = |why: &str| ScopeError::Check { given: name.to_owned(), why: why.to_owned() };
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+        if name.is_empty() || name.len() > 50 || !name.chars().all(fits) {
+            return Err(wrong("a name has 1 to 50 of a-z, A-Z, 0-9, `_`, `-`, `.` and `:`"));
+        }
         let Some((program, args)) = argv.split_first().filter(|(program, _)| !program.is_empty()) else {
-            return Err(wrong("the array is empty".into()));
+            return Err(wrong("the array is empty"));
         };
         let inside = Context { cwd: folder.to_path_buf(), ..context.clone() };
         let resolved =
-            process::resolve(Path::new(program), &inside).map_err(|error| wrong(error.to_string()))?;
+            process::resolve(Path::new(program), &inside).map_err(|error| wrong(&error.to_string()))?;
         let args = resolved.prefix_args.into_iter().chain(args.iter().map(OsString::from)).collect();
         let program = Program {
             program: resolved.program,
@@ -62,7 +77,13 @@ impl Check {
             env: env.clone(),
             stdin: Vec::new(),
         };
-        Ok(Self { name: name.to_owned(), program })
+        Ok(Self { name: name.to_owned(), program, limit: None, shown: SHOWN })
+    }
+
+    /// The same with a time limit and a bound on what is shown of its own.
+    #[must_use]
+    pub fn limited(self, limit: Duration, shown: usize) -> Self {
+        Self { limit: Some(limit), shown, ..self }
     }
 }
 
@@ -113,7 +134,7 @@ impl Tool for RunCheck {
                 return Answer::error("Another check is running. Wait for its result, then call again.");
             }
         };
-        let timeout = self.timeout.min(call.deadline.saturating_duration_since(Instant::now()));
+        let timeout = check.limit.unwrap_or(self.timeout).min(call.deadline.saturating_duration_since(Instant::now()));
         run(check, timeout, call)
     }
 }
@@ -129,7 +150,7 @@ fn run(check: &Check, timeout: Duration, call: &Call<'_>) -> Answer {
         max_output: MAX_OUTPUT,
         stderr_tail: 1024,
     };
-    let mut kept = Kept::default();
+    let mut kept = Kept::of(check.shown);
     let both = std::cell::RefCell::new(&mut kept);
     let io = RunIo {
         stdout_file: Some(Box::new(Shared(&both))),
@@ -172,27 +193,33 @@ fn run(check: &Check, timeout: Duration, call: &Call<'_>) -> Answer {
 }
 
 /// The beginning and the end of what was printed.
-#[derive(Default)]
 struct Kept {
+    head_size: usize,
+    tail_size: usize,
     head: Vec<u8>,
     tail: Vec<u8>,
     dropped: usize,
 }
 
 impl Kept {
+    fn of(bytes: usize) -> Self {
+        let head_size = bytes / 5;
+        Self { head_size, tail_size: bytes - head_size, head: Vec::new(), tail: Vec::new(), dropped: 0 }
+    }
+
     fn take(&mut self, bytes: &[u8]) {
-        let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
+        let (head, rest) = bytes.split_at(bytes.len().min(self.head_size - self.head.len()));
         self.head.extend_from_slice(head);
         self.tail.extend_from_slice(rest);
-        if self.tail.len() > 2 * TAIL {
-            let over = self.tail.len() - TAIL;
+        if self.tail.len() > 2 * self.tail_size {
+            let over = self.tail.len() - self.tail_size;
             self.tail.drain(..over);
             self.dropped += over;
         }
     }
 
     fn text(&self) -> String {
-        let over = self.tail.len().saturating_sub(TAIL);
+        let over = self.tail.len().saturating_sub(self.tail_size);
         let (dropped, tail) = (self.dropped + over, &self.tail[over..]);
         if dropped == 0 {
             return process::readable(&[&self.head[..], tail].concat());
@@ -221,13 +248,13 @@ mod tests {
 
     #[test]
     fn the_beginning_and_the_end_of_an_output_are_kept() {
-        let mut kept = Kept::default();
+        let mut kept = Kept::of(SHOWN);
         for n in 0..200_000 {
             kept.take(format!("line {n}\n").as_bytes());
         }
         let text = kept.text();
         assert!(text.starts_with("line 0\n") && text.ends_with("line 199999\n"));
-        assert!(text.contains("bytes left out") && text.len() < HEAD + TAIL + 100, "{}", text.len());
+        assert!(text.contains("bytes left out") && text.len() < SHOWN + 100, "{}", text.len());
         let mut short = Kept::default();
         short.take("é".repeat(HEAD).as_bytes());
         assert_eq!(short.text(), "é".repeat(HEAD));

@@ -18,7 +18,7 @@ pub use approval::{Approver, Decision, RequestApproval};
 pub use ask::{AskSupervisor, Supervisor};
 pub use checks::{Check, RunCheck};
 pub use delegate::{Delegate, DelegateTask, Delegation};
-pub use notes::Notes;
+pub use notes::{NoteShelf, Notes};
 pub use progress::{Progress, ProgressSink};
 pub use report::{ReportSink, SubmitReport};
 pub use texts::StoredText;

@@ -1,11 +1,11 @@
-//! `note`, `recall`, `search_notes`: what a worker wants to remember during one run, and across the workers of one run.
+//! `note`, `recall`, `search_notes`: what a worker wants to remember, for one run or for the later ones in its folder.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
-use super::schema;
+use super::{fenced, schema};
 use crate::scope::{Answer, Call, Tool, ToolSpec};
 
 /// Most notes, and most bytes of all of them.
@@ -14,23 +14,68 @@ const MAX_BYTES: usize = 512 << 10;
 /// Most lines of one search.
 const MAX_FOUND: usize = 40;
 
-/// The notes of one run.
-#[derive(Clone, Default)]
-pub struct Notes(Arc<Mutex<BTreeMap<String, String>>>);
+/// Where notes lie.
+pub trait NoteShelf: Send + Sync {
+    /// All of them, by name.
+    fn all(&self) -> Result<BTreeMap<String, String>, String>;
+    /// Puts one there, in place of the one of that name.
+    fn put(&self, key: &str, text: &str) -> Result<(), String>;
+}
+
+/// Notes in memory: of one run.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<String, String>>);
+
+impl NoteShelf for Memory {
+    fn all(&self) -> Result<BTreeMap<String, String>, String> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn put(&self, key: &str, text: &str) -> Result<(), String> {
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.insert(key.to_owned(), text.to_owned());
+        Ok(())
+    }
+}
+
+/// The notes that a run sees.
+#[derive(Clone)]
+pub struct Notes {
+    shelf: Arc<dyn NoteShelf>,
+    /// Other runs wrote them too: their words are data.
+    of_others: bool,
+    /// A look and the note that follows belong together.
+    writing: Arc<Mutex<()>>,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self { shelf: Arc::new(Memory::default()), of_others: false, writing: Arc::default() }
+    }
+}
 
 impl Notes {
+    /// Notes that outlive the run.
+    pub fn kept(shelf: Arc<dyn NoteShelf>) -> Self {
+        Self { shelf, of_others: true, writing: Arc::default() }
+    }
+
     /// The three tools on these notes.
     pub fn tools(&self) -> [Arc<dyn Tool>; 3] {
         [Kind::Note, Kind::Recall, Kind::Search]
             .map(|kind| Arc::new(NotesTool(self.clone(), kind)) as Arc<dyn Tool>)
     }
 
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shown(&self, text: &str) -> Answer {
+        if self.of_others { Answer::ok(fenced("notes", text)) } else { Answer::ok(text) }
     }
 
     fn note(&self, key: &str, text: &str) -> Answer {
-        let mut notes = self.locked();
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = match self.shelf.all() {
+            Ok(notes) => notes,
+            Err(why) => return unreadable(&why),
+        };
         let others = notes.iter().filter(|(name, _)| *name != key);
         let bytes: usize = others.map(|(name, text)| name.len() + text.len()).sum();
         if bytes + key.len() + text.len() > MAX_BYTES
@@ -38,29 +83,36 @@ impl Notes {
         {
             return Answer::error("There is no room for this note. Replace an older one, or shorten it.");
         }
-        match notes.insert(key.to_owned(), text.to_owned()) {
-            Some(_) => Answer::ok("Noted; the note of that name was replaced."),
-            None => Answer::ok("Noted."),
+        match self.shelf.put(key, text) {
+            Err(why) => Answer::error(format!("The note could not be kept ({why}). Try again.")),
+            Ok(()) if notes.contains_key(key) => Answer::ok("Noted; the note of that name was replaced."),
+            Ok(()) => Answer::ok("Noted."),
         }
     }
 
     fn recall(&self, key: Option<&str>) -> Answer {
-        let notes = self.locked();
+        let notes = match self.shelf.all() {
+            Ok(notes) => notes,
+            Err(why) => return unreadable(&why),
+        };
         match key {
             Some(key) => match notes.get(key) {
-                Some(text) => Answer::ok(text.clone()),
+                Some(text) => self.shown(text),
                 None => Answer::error(
                     "There is no note of that name; call `recall` without one to see the names.",
                 ),
             },
             None if notes.is_empty() => Answer::ok("There are no notes yet."),
-            None => Answer::ok(notes.keys().map(String::as_str).collect::<Vec<_>>().join("\n")),
+            None => self.shown(&notes.keys().map(String::as_str).collect::<Vec<_>>().join("\n")),
         }
     }
 
     fn search(&self, words: &str) -> Answer {
         let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-        let notes = self.locked();
+        let notes = match self.shelf.all() {
+            Ok(notes) => notes,
+            Err(why) => return unreadable(&why),
+        };
         let mut found = Vec::new();
         for (key, text) in notes.iter() {
             for line in text.lines() {
@@ -73,12 +125,17 @@ impl Notes {
         let more = found.len().saturating_sub(MAX_FOUND);
         found.truncate(MAX_FOUND);
         if found.is_empty() {
-            found.push("Nothing was found.".into());
-        } else if more > 0 {
+            return Answer::ok("Nothing was found.");
+        }
+        if more > 0 {
             found.push(format!("[{more} more lines]"));
         }
-        Answer::ok(found.join("\n"))
+        self.shown(&found.join("\n"))
     }
+}
+
+fn unreadable(why: &str) -> Answer {
+    Answer::error(format!("The notes cannot be read now ({why}). Try again."))
 }
 
 #[derive(Clone, Copy)]
@@ -96,7 +153,7 @@ impl Tool for NotesTool {
         let (name, description, schema) = match self.1 {
             Kind::Note => (
                 "note",
-                "Keep a note for the rest of this run, under a name. The same name replaces it.",
+                "Keep a note under a name, for the rest of this run and, where notes are kept, for later ones. The same name replaces it.",
                 schema(
                     json!({ "key": key(), "text": { "type": "string", "maxLength": 8000 } }),
                     &["key", "text"],
@@ -104,12 +161,12 @@ impl Tool for NotesTool {
             ),
             Kind::Recall => (
                 "recall",
-                "Read a note of this run; without a name, the names of all notes.",
+                "Read a note; without a name, the names of all notes.",
                 schema(json!({ "key": key() }), &[]),
             ),
             Kind::Search => (
                 "search_notes",
-                "Find the lines of this run's notes that have all of these words.",
+                "Find the lines of the notes that have all of these words.",
                 schema(
                     json!({ "query": { "type": "string", "minLength": 1, "maxLength": 200 } }),
                     &["query"],

@@ -80,7 +80,7 @@ fn records_of_before_the_chain_stay_and_the_chain_begins_after_them() {
     // As the first version left it.
     let old = rusqlite::Connection::open(&file).unwrap();
     old.execute_batch(
-        "DROP TABLE audit_head; DROP INDEX audit_by_turn; ALTER TABLE audit DROP COLUMN hash;
+        "DROP TABLE audit_head; DROP TABLE notes; DROP INDEX audit_by_turn; ALTER TABLE audit DROP COLUMN hash;
          INSERT INTO audit (at, kind, detail) VALUES (1, 'turn-began', '{}'), (2, 'turn-ended', '{}');
          PRAGMA user_version = 1;",
     )
