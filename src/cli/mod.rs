@@ -44,7 +44,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::agents::mock_program;
-use crate::bridge::{Bridge, catalogue, companion, supervise};
+use crate::bridge::{Bridge, catalogue, supervise};
 use crate::config as configuration;
 use crate::context::Context;
 use crate::error::{CodeDoc, Exit, Result};

@@ -11,7 +11,10 @@ use serde_json::Value;
 
 use super::kit::{self, Check};
 use super::upstream::{Connected, Reach, Upstream};
-use super::{BatchedLog, BoundRun, CallLog, CallRecord, Cancel, Endpoint, Limits, Options, Outcome, ScopeError, ToolSet};
+use super::{
+    BatchedLog, BoundRun, CallLog, CallRecord, Cancel, Endpoint, Limits, Options, Outcome, ScopeError,
+    ToolSet,
+};
 use crate::agents::redaction;
 use crate::bridge::companion::{Companion, CompanionEnd, CompanionRun, Notices, OpenCompanion};
 use crate::config::{ScopeServer, ScopeTool, ScopeTransport};
@@ -176,7 +179,10 @@ fn tools(
                 default_answer: run.scope.ask_default.clone(),
             }))?,
             ScopeTool::RequestApproval => {
-                set.add(Arc::new(kit::RequestApproval { approver: Some(Arc::new(Told(run.notices.clone()))), wait }))?;
+                set.add(Arc::new(kit::RequestApproval {
+                    approver: Some(Arc::new(Told(run.notices.clone()))),
+                    wait,
+                }))?;
             }
             ScopeTool::Delegate => {
                 let delegate = Arc::new(Another::of(run));
@@ -338,8 +344,9 @@ impl kit::Delegate for Another {
         let Some(agent) = delegation.agent else {
             return Err(format!("name the agent: one of {}", known()));
         };
-        let agent = AgentId::parse(agent)
-            .ok_or_else(|| format!("there is no agent {:?}; one of {}", redaction::clip(agent, 40), known()))?;
+        let agent = AgentId::parse(agent).ok_or_else(|| {
+            format!("there is no agent {:?}; one of {}", redaction::clip(agent, 40), known())
+        })?;
         let within = until.saturating_duration_since(Instant::now());
         let program = self.program(agent, &delegation, within);
         let limits = process::Limits {
@@ -367,12 +374,16 @@ impl kit::Delegate for Another {
             on_error_line: &mut |_| None,
             on_tick: &mut |_| cancel.reason().map(str::to_owned),
         };
-        let report = process::run(&program, &limits, PoliteStop::TerminateGroup, io).map_err(|e| e.to_string())?;
+        let report =
+            process::run(&program, &limits, PoliteStop::TerminateGroup, io).map_err(|e| e.to_string())?;
         match report.exit_code {
             Some(0) => Ok(String::from_utf8_lossy(&answer).into_owned()),
             code => {
                 let said = redaction::one_line(&report.stderr_tail, 400);
-                Err(format!("it ended with code {}: {said}", code.map_or("none".into(), |code| code.to_string())))
+                Err(format!(
+                    "it ended with code {}: {said}",
+                    code.map_or("none".into(), |code| code.to_string())
+                ))
             }
         }
     }

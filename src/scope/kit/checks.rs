@@ -134,7 +134,8 @@ impl Tool for RunCheck {
                 return Answer::error("Another check is running. Wait for its result, then call again.");
             }
         };
-        let timeout = check.limit.unwrap_or(self.timeout).min(call.deadline.saturating_duration_since(Instant::now()));
+        let timeout =
+            check.limit.unwrap_or(self.timeout).min(call.deadline.saturating_duration_since(Instant::now()));
         run(check, timeout, call)
     }
 }
@@ -255,8 +256,8 @@ mod tests {
         let text = kept.text();
         assert!(text.starts_with("line 0\n") && text.ends_with("line 199999\n"));
         assert!(text.contains("bytes left out") && text.len() < SHOWN + 100, "{}", text.len());
-        let mut short = Kept::default();
-        short.take("é".repeat(HEAD).as_bytes());
-        assert_eq!(short.text(), "é".repeat(HEAD));
+        let mut short = Kept::of(SHOWN);
+        short.take("é".repeat(SHOWN / 2).as_bytes());
+        assert_eq!(short.text(), "é".repeat(SHOWN / 2));
     }
 }
