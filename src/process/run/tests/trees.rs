@@ -1,6 +1,7 @@
 //! Trees of which nothing may be left, whatever ends the run or its supervisor.
 
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
 use std::process::Command;
 
 use super::shell::*;
