@@ -91,11 +91,18 @@ enum Kind {
 struct NotesTool(Notes, Kind);
 
 impl Tool for NotesTool {
+    fn name(&self) -> &'static str {
+        match self.1 {
+            Kind::Note => "note",
+            Kind::Recall => "recall",
+            Kind::Search => "search_notes",
+        }
+    }
+
     fn spec(&self) -> ToolSpec {
         let key = || json!({ "type": "string", "minLength": 1, "maxLength": 100 });
-        let (name, description, schema) = match self.1 {
+        let (description, schema) = match self.1 {
             Kind::Note => (
-                "note",
                 "Keep a note for the rest of this run, under a name. The same name replaces it.",
                 schema(
                     json!({ "key": key(), "text": { "type": "string", "maxLength": 8000 } }),
@@ -103,12 +110,10 @@ impl Tool for NotesTool {
                 ),
             ),
             Kind::Recall => (
-                "recall",
                 "Read a note of this run; without a name, the names of all notes.",
                 schema(json!({ "key": key() }), &[]),
             ),
             Kind::Search => (
-                "search_notes",
                 "Find the lines of this run's notes that have all of these words.",
                 schema(
                     json!({ "query": { "type": "string", "minLength": 1, "maxLength": 200 } }),
@@ -116,7 +121,7 @@ impl Tool for NotesTool {
                 ),
             ),
         };
-        ToolSpec { name, description: description.into(), schema, read_only: !matches!(self.1, Kind::Note) }
+        ToolSpec { description: description.into(), schema, read_only: !matches!(self.1, Kind::Note) }
     }
 
     fn call(&self, call: &Call<'_>) -> Answer {
