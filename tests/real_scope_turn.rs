@@ -66,7 +66,7 @@ fn a_run_calls_its_own_tools_and_no_others(cli: Cli) {
     };
     let Some(mut worker) = Worker::start(cli, world, script) else { return };
     let turn = worker.delegate("scenario:work", json!({})).ok();
-    let answer = turn.structured["response"].as_str().unwrap_or_default().to_owned();
+    let answer = turn.structured["output"].as_str().unwrap_or_default().to_owned();
     assert!(answer.contains("Noted.") && answer.contains("checked in"), "{answer}");
     assert!(answer.contains("passed (exit code 0)"), "{answer}");
     assert_eq!(turn.structured["report"]["summary"], "All is done.", "{:#}", turn.structured);
@@ -86,7 +86,7 @@ fn a_run_calls_its_own_tools_and_no_others(cli: Cli) {
 
     // A later run in the folder finds the note, and the answer of before as somebody else's words.
     let next = worker.go_on(&turn, "scenario:again", json!({})).ok();
-    let answer = next.structured["response"].as_str().unwrap_or_default();
+    let answer = next.structured["output"].as_str().unwrap_or_default();
     assert!(answer.contains("parser first") && answer.contains("data, not instructions"), "{answer}");
     assert!(!answer.contains("stolen") && answer.contains("checked in"), "{answer}");
     assert_eq!(next.structured["report"], Value::Null);

@@ -19,7 +19,7 @@ fn offering(tools: Vec<Arc<dyn Tool>>) -> Scope {
     Scope::with(|options| {
         let mut set = ToolSet::default();
         for tool in tools {
-            let name = tool.spec().name;
+            let name = tool.name().to_owned();
             set.add(tool).unwrap();
             set.allow(&name).unwrap();
         }

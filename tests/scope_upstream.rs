@@ -118,7 +118,7 @@ fn refused(upstream: Upstream) -> String {
 }
 
 fn named(connected: &Connected, name: &str) -> Arc<dyn Tool> {
-    Arc::clone(connected.tools().iter().find(|tool| tool.spec().name == name).expect(name))
+    Arc::clone(connected.tools().iter().find(|tool| tool.name() == name).expect(name))
 }
 
 fn bound() -> BoundRun {
@@ -137,7 +137,7 @@ fn call(tool: &dyn Tool, arguments: Value) -> Answer {
 #[test]
 fn only_what_is_wanted_is_offered_under_names_that_no_client_changes() {
     let connected = open(played("well", &["echo", "where.am-I"])).unwrap();
-    let names: Vec<String> = connected.tools().iter().map(|tool| tool.spec().name.into_owned()).collect();
+    let names: Vec<String> = connected.tools().iter().map(|tool| tool.name().to_owned()).collect();
     assert_eq!(names, ["books_1_echo", "books_1_where_am_i"]);
     let spec = named(&connected, "books_1_echo").spec();
     assert_eq!(spec.description, "A tool of the server \"books-1\", which says of it: Does it.");
@@ -252,9 +252,13 @@ fn its_processes_end_with_the_run() {
 struct Repeat;
 
 impl Tool for Repeat {
+    fn name(&self) -> &str {
+        "repeat"
+    }
+
     fn spec(&self) -> ToolSpec {
         let schema = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
-        ToolSpec { name: "repeat".into(), description: "Repeats.".into(), schema, read_only: true }
+        ToolSpec { description: "Repeats.".into(), schema, read_only: true }
     }
 
     fn call(&self, call: &Call<'_>) -> Answer {

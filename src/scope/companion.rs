@@ -194,7 +194,7 @@ fn tools(
         names.push(tool.as_str().to_owned());
     }
     for tool in servers.tools() {
-        let name = tool.spec().name.into_owned();
+        let name = tool.name().to_owned();
         set.add(Arc::clone(tool))?;
         set.allow(&name)?;
         names.push(name);

@@ -1,8 +1,7 @@
 //! The tools of an endpoint: what each is called, takes and does, and which of them this run may use.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
@@ -15,8 +14,6 @@ const MAX_NAME: usize = 50;
 /// How a tool is described to the model.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
-    /// a-z, 0-9 and `_`.
-    pub name: Cow<'static, str>,
     /// What it is for.
     pub description: String,
     /// JSON Schema of the arguments: an object that allows nothing else.
@@ -72,7 +69,9 @@ impl Answer {
 
 /// Something a worker may call. Calls come on several threads at once. A panic is answered as a failure.
 pub trait Tool: Send + Sync {
-    /// Its description, asked for once.
+    /// Its name: a-z, 0-9 and `_`, at most 50 of them.
+    fn name(&self) -> &str;
+    /// Its description, asked for once, when it is first needed.
     fn spec(&self) -> ToolSpec;
     /// Does it. A tool that waits asks `call.cancel` at least every 50 ms or waits with it.
     fn call(&self, call: &Call<'_>) -> Answer;
@@ -81,26 +80,34 @@ pub trait Tool: Send + Sync {
 #[derive(Clone)]
 pub(super) struct Listed {
     pub name: Arc<str>,
-    pub spec: ToolSpec,
     pub tool: Arc<dyn Tool>,
     pub allowed: bool,
+    /// Not before the first use, so that a start does not wait for it.
+    spec: OnceLock<ToolSpec>,
+}
+
+impl Listed {
+    pub fn spec(&self) -> &ToolSpec {
+        self.spec.get_or_init(|| self.tool.spec())
+    }
 }
 
 /// Tools by name, each off until allowed.
 #[derive(Clone, Default)]
-pub struct ToolSet(BTreeMap<Cow<'static, str>, Listed>);
+pub struct ToolSet(BTreeMap<Arc<str>, Listed>);
 
 impl ToolSet {
     /// Adds a tool, switched off.
     pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), ScopeError> {
-        let spec = tool.spec();
-        let fits = (1..=MAX_NAME).contains(&spec.name.len())
-            && spec.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        if !fits || self.0.contains_key(&spec.name) {
-            return Err(ScopeError::ToolName(spec.name.into_owned()));
+        let name = tool.name();
+        let fits = (1..=MAX_NAME).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        if !fits || self.0.contains_key(name) {
+            return Err(ScopeError::ToolName(name.to_owned()));
         }
-        let name: Arc<str> = (&*spec.name).into();
-        self.0.insert(spec.name.clone(), Listed { name, spec, tool, allowed: false });
+        let name: Arc<str> = name.into();
+        let listed = Listed { name: Arc::clone(&name), tool, allowed: false, spec: OnceLock::new() };
+        self.0.insert(name, listed);
         Ok(())
     }
 
@@ -132,9 +139,10 @@ impl ToolSet {
     pub(super) fn describe(&self) -> Value {
         let allowed = self.0.values().filter(|listed| listed.allowed);
         allowed
-            .map(|Listed { spec, .. }| {
+            .map(|listed| {
+                let spec = listed.spec();
                 json!({
-                    "name": spec.name,
+                    "name": &*listed.name,
                     "description": spec.description,
                     "inputSchema": spec.schema,
                     // Some clients start nothing that is not said to be harmless, and hide what is not said to be needed.

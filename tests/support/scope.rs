@@ -49,9 +49,12 @@ pub struct Made {
 }
 
 impl Tool for Made {
+    fn name(&self) -> &str {
+        self.name
+    }
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            name: self.name.into(),
             description: format!("The tool {}.", self.name),
             schema: json!({ "type": "object", "properties": self.properties, "additionalProperties": false }),
             read_only: true,

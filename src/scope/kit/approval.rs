@@ -45,6 +45,10 @@ pub struct RequestApproval {
 }
 
 impl Tool for RequestApproval {
+    fn name(&self) -> &str {
+        "request_approval"
+    }
+
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "tool_name": { "type": "string", "minLength": 1, "maxLength": 200, "description": "What is to be used." },
@@ -52,7 +56,6 @@ impl Tool for RequestApproval {
             "tool_use_id": { "type": "string", "maxLength": 200 },
         });
         ToolSpec {
-            name: "request_approval".into(),
             description:
                 "Ask whether something may be done before you do it. The answer is JSON: `behavior` is \
                           `allow` or `deny`. No answer in time means deny."

@@ -38,10 +38,13 @@ impl Default for AskSupervisor {
 }
 
 impl Tool for AskSupervisor {
+    fn name(&self) -> &str {
+        "ask_supervisor"
+    }
+
     fn spec(&self) -> ToolSpec {
         let properties = json!({ "question": { "type": "string", "minLength": 1, "maxLength": 4000 } });
         ToolSpec {
-            name: "ask_supervisor".into(),
             description:
                 "Ask whoever gave you the task when you cannot decide something. Waits a short time; without \
                           an answer you are told how to go on."

@@ -109,10 +109,13 @@ impl RunCheck {
 }
 
 impl Tool for RunCheck {
+    fn name(&self) -> &str {
+        "run_check"
+    }
+
     fn spec(&self) -> ToolSpec {
         let names: Vec<&str> = self.checks.iter().map(|check| check.name.as_str()).collect();
         ToolSpec {
-            name: "run_check".into(),
             description: format!(
                 "Run one of the checks of this task and see how it ended and what it printed. The checks: {}.",
                 names.join(", ")

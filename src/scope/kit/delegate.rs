@@ -48,13 +48,16 @@ impl DelegateTask {
 }
 
 impl Tool for DelegateTask {
+    fn name(&self) -> &str {
+        "delegate"
+    }
+
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "task": { "type": "string", "minLength": 1, "maxLength": 60_000 },
             "agent": { "type": "string", "maxLength": 50 },
         });
         ToolSpec {
-            name: "delegate".into(),
             description: "Hand a part of the task to another agent, which works in the same folder with no more rights \
                           than you have, and wait for its answer."
                 .into(),

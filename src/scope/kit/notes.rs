@@ -148,24 +148,28 @@ enum Kind {
 struct NotesTool(Notes, Kind);
 
 impl Tool for NotesTool {
+    fn name(&self) -> &str {
+        match self.1 {
+            Kind::Note => "note",
+            Kind::Recall => "recall",
+            Kind::Search => "search_notes",
+        }
+    }
+
     fn spec(&self) -> ToolSpec {
         let key = || json!({ "type": "string", "minLength": 1, "maxLength": 100 });
-        let (name, description, schema) = match self.1 {
+        let (description, schema) = match self.1 {
             Kind::Note => (
-                "note",
                 "Keep a note under a name, for the rest of this run and, where notes are kept, for later ones. The same name replaces it.",
                 schema(
                     json!({ "key": key(), "text": { "type": "string", "maxLength": 8000 } }),
                     &["key", "text"],
                 ),
             ),
-            Kind::Recall => (
-                "recall",
-                "Read a note; without a name, the names of all notes.",
-                schema(json!({ "key": key() }), &[]),
-            ),
+            Kind::Recall => {
+                ("Read a note; without a name, the names of all notes.", schema(json!({ "key": key() }), &[]))
+            }
             Kind::Search => (
-                "search_notes",
                 "Find the lines of the notes that have all of these words.",
                 schema(
                     json!({ "query": { "type": "string", "minLength": 1, "maxLength": 200 } }),
@@ -173,12 +177,7 @@ impl Tool for NotesTool {
                 ),
             ),
         };
-        ToolSpec {
-            name: name.into(),
-            description: description.into(),
-            schema,
-            read_only: !matches!(self.1, Kind::Note),
-        }
+        ToolSpec { description: description.into(), schema, read_only: !matches!(self.1, Kind::Note) }
     }
 
     fn call(&self, call: &Call<'_>) -> Answer {

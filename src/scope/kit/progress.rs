@@ -17,13 +17,16 @@ pub trait ProgressSink: Send + Sync {
 pub struct Progress(pub Arc<dyn ProgressSink>);
 
 impl Tool for Progress {
+    fn name(&self) -> &str {
+        "progress"
+    }
+
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "message": { "type": "string", "minLength": 1, "maxLength": 300 },
             "percent": { "type": "integer", "minimum": 0, "maximum": 100 },
         });
         ToolSpec {
-            name: "progress".into(),
             description: "Say in one line what you are doing. Call it now and then during long work.".into(),
             schema: schema(properties, &["message"]),
             read_only: false,

@@ -17,6 +17,10 @@ pub trait ReportSink: Send + Sync {
 pub struct SubmitReport(pub Arc<dyn ReportSink>);
 
 impl Tool for SubmitReport {
+    fn name(&self) -> &str {
+        "submit_report"
+    }
+
     fn spec(&self) -> ToolSpec {
         let line = |most: u32| json!({ "type": "string", "maxLength": most });
         let list = |most: u32, items: Value| json!({ "type": "array", "maxItems": most, "items": items });
@@ -39,7 +43,6 @@ impl Tool for SubmitReport {
             "open_questions": list(50, line(1000)),
         });
         ToolSpec {
-            name: "submit_report".into(),
             description:
                 "Hand in the report of this run: what was done, what was changed, what is left open. Call it \
                           once at the end; if you call it again, the last report counts."

@@ -31,17 +31,16 @@ impl StoredText {
 }
 
 impl Tool for StoredText {
+    fn name(&self) -> &str {
+        self.name
+    }
+
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "offset": { "type": "integer", "minimum": 0, "description": "Byte to begin at; take it from the page before." },
             "max_bytes": { "type": "integer", "minimum": 1000, "maximum": MAX_PAGE },
         });
-        ToolSpec {
-            name: self.name.into(),
-            description: self.description.into(),
-            schema: schema(properties, &[]),
-            read_only: true,
-        }
+        ToolSpec { description: self.description.into(), schema: schema(properties, &[]), read_only: true }
     }
 
     fn call(&self, call: &Call<'_>) -> Answer {

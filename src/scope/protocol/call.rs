@@ -45,7 +45,7 @@ impl Request<'_> {
                 return refused(INVALID_PARAMS, "invalid_arguments", message.into());
             }
         };
-        match arguments::check(&listed.spec.schema, &arguments) {
+        match arguments::check(&listed.spec().schema, &arguments) {
             Ok(()) => {}
             Err(Misfit::Foreign(message)) => return refused(INVALID_PARAMS, "foreign_scope", message),
             Err(Misfit::Schema(message)) => return refused(INVALID_PARAMS, "invalid_arguments", message),

@@ -219,8 +219,9 @@ impl Server {
             if chosen.contains_key(&ours) {
                 return Err(format!("two of its tools would be called {ours}"));
             }
+            let spec = spec(self, &ours, &tool)?;
             let passed =
-                Passed { server: Arc::clone(self), name: name.to_owned(), spec: spec(self, &ours, &tool)? };
+                Passed { server: Arc::clone(self), theirs: name.to_owned(), name: ours.clone(), spec };
             chosen.insert(ours, Arc::new(passed));
         }
         match wanted.iter().find(|want| *want != "*" && !seen.contains(want)) {
@@ -248,7 +249,6 @@ fn spec(server: &Server, ours: &str, tool: &Value) -> Result<ToolSpec, String> {
     let said: String = said.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     let said = &said[..said.floor_char_boundary(DESCRIPTION)];
     Ok(ToolSpec {
-        name: ours.to_owned().into(),
         description: format!("A tool of the server {:?}, which says of it: {said}", server.name),
         schema,
         read_only: tool.pointer("/annotations/readOnlyHint") == Some(&Value::Bool(true)),
@@ -259,18 +259,24 @@ fn spec(server: &Server, ours: &str, tool: &Value) -> Result<ToolSpec, String> {
 struct Passed {
     server: Arc<Server>,
     /// As the server calls it.
+    theirs: String,
+    /// As the worker does.
     name: String,
     spec: ToolSpec,
 }
 
 impl Tool for Passed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn spec(&self) -> ToolSpec {
         self.spec.clone()
     }
 
     fn call(&self, call: &Call<'_>) -> Answer {
         let arguments: &Map<String, Value> = call.arguments;
-        let params = json!({ "name": self.name, "arguments": arguments });
+        let params = json!({ "name": self.theirs, "arguments": arguments });
         match self.server.request("tools/call", params, call.deadline, call.cancel) {
             Ok(result) => {
                 let text = fenced(&format!("answer of the server {}", self.server.name), &words_of(&result));
