@@ -39,7 +39,7 @@ pub struct Args {
     /// Go on with this session.
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Working folder of a new session (default: the config's, else this folder).
+    /// Folder of a new session (default: configured or .).
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// Model to name to the agent.
@@ -51,13 +51,13 @@ pub struct Args {
     /// Hard limit of the run, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=7200))]
     timeout: Option<u32>,
-    /// Stop waiting after this many seconds; the work goes on (default: wait for the end).
+    /// Wait no longer than this; the work goes on.
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
-    /// Give the agent this tool or server of the config's `scope`, and no other one (may be repeated; default: all).
-    #[arg(long, value_name = "NAME")]
+    /// Only these tools and servers of `scope`.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     scope_tool: Vec<String>,
-    /// Give the agent no tools of the config's `scope`.
+    /// No tools of `scope`.
     #[arg(long, conflicts_with = "scope_tool")]
     no_scope: bool,
     /// The same key never runs the work twice.
