@@ -17,6 +17,7 @@ pub mod run_scope;
 pub mod run_spec;
 mod start_spacing;
 pub mod supervise;
+pub mod turn_endpoint;
 pub mod usage;
 pub mod view;
 mod worker_launch;

@@ -115,4 +115,8 @@ fn show(bar: &ProgressBar, step: Step, done: u64, total: u64) {
         });
     }
     bar.set_position(done);
+    if done == 0 {
+        // A quick step is seen too.
+        bar.force_draw();
+    }
 }

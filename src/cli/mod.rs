@@ -44,7 +44,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::agents::mock_program;
-use crate::bridge::{Bridge, catalogue, supervise};
+use crate::bridge::{Bridge, catalogue, supervise, turn_endpoint};
 use crate::config as configuration;
 use crate::context::Context;
 use crate::error::{CodeDoc, Exit, Result};
@@ -216,7 +216,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::LauncherReplace(args) => launcher::run(context, &args, output).map(|exit| exit as u8),
         Command::RunTurn => {
             let hold = || lease::hold(context, lease::Holding::Turn);
-            supervise::main(context, hold, &crate::scope::companion::ForTurns).map(|()| Exit::Ok as u8)
+            supervise::main(context, hold, &turn_endpoint::ForTurns).map(|()| Exit::Ok as u8)
         }
         Command::MockAgent { args } => {
             Ok(u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))

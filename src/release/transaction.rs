@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::platform::{self, LockFile, PlatformError, Replacement};
 
 /// Largest file that is replaced.
-const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// Room that is kept so that undoing works on a full disk, beside the size of what has to be put back.
 const BALLAST_BYTES: usize = 256 * 1024;
 

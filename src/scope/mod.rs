@@ -6,7 +6,6 @@
 
 mod arguments;
 mod cancel;
-pub mod companion;
 mod connection;
 mod endpoint;
 mod error;

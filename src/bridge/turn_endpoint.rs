@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::kit::{self, Check};
-use super::upstream::{Connected, Reach, Upstream};
-use super::{
-    BatchedLog, BoundRun, CallLog, CallRecord, Cancel, Endpoint, Limits, Options, Outcome, ScopeError,
-    ToolSet,
-};
+use super::companion::{Companion, CompanionEnd, CompanionRun, Notices, OpenCompanion};
 use crate::agents::redaction;
-use crate::bridge::companion::{Companion, CompanionEnd, CompanionRun, Notices, OpenCompanion};
 use crate::config::{ScopeServer, ScopeTool, ScopeTransport};
 use crate::context::Context;
 use crate::error::Result;
 use crate::policy::{AgentId, Sandbox};
 use crate::process::{self, DEPTH_VAR, PoliteStop, Program, RunIo, TURN_VAR};
+use crate::scope::kit::{self, Check};
+use crate::scope::upstream::{Connected, Reach, Upstream};
+use crate::scope::{
+    BatchedLog, BoundRun, CallLog, CallRecord, Cancel, Endpoint, Limits, Options, Outcome, ScopeError,
+    ToolSet,
+};
 use crate::store::{AuditEntry, Store};
 
 /// How long the servers of others may take to be there.
