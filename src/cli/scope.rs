@@ -31,7 +31,7 @@ const URL_VAR: &str = "AGENT_BRIDGE_SCOPE_URL";
 const TOKEN_VAR: &str = "AGENT_BRIDGE_SCOPE_TOKEN";
 const CONFIG_VAR: &str = "AGENT_BRIDGE_SCOPE_CONFIG";
 
-/// Run a worker beside an endpoint with a few tools, made for it alone.
+/// Run a worker beside an endpoint with a few tools of its own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
