@@ -19,6 +19,7 @@ use agent_bridge::scope::{
     Answer, BoundRun, Call, Cancel, Endpoint, Limits, MemoryLog, Options, ScopeError, Tool, ToolSet, ToolSpec,
 };
 use serde_json::{Map, Value, json};
+#[cfg(unix)]
 use support::prelude::*;
 
 /// Tells the test program that it is to play a server, and how.
