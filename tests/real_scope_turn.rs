@@ -118,3 +118,84 @@ fn a_call_gets_fewer_tools_and_never_more() {
     assert!(!shown.iter().any(|tools| tools.contains("mcp__bridge__recall")));
     worker.end();
 }
+
+/// A server of others: it speaks line by line, and says where it runs.
+const BOOKS: &str = r#"
+import json, os, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    result = {}
+    if message["method"] == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "books", "version": "1"}}
+    elif message["method"] == "tools/list":
+        schema = {"type": "object", "properties": {"word": {"type": "string"}}}
+        result = {"tools": [{"name": name, "description": "Books.", "inputSchema": schema} for name in ("search", "burn")]}
+    elif message["method"] == "tools/call":
+        text = "found %s in %s" % (message["params"]["arguments"].get("word"), os.path.basename(os.getcwd()))
+        result = {"content": [{"type": "text", "text": text}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"#;
+
+fn a_server_of_others_is_part_of_the_run(cli: Cli) {
+    let world = world(&["note"]);
+    let script = world.outside().join("books.py");
+    std::fs::write(&script, BOOKS).unwrap();
+    let mut config = world.config();
+    config["scope"]["servers"] =
+        json!({ "books": { "command": "python3", "args": [&script], "tools": ["search"] } });
+    world.write_config(&config);
+    let calls = |_: &World| {
+        let call = reply().mcp_tool(SERVER, "books_search", json!({ "word": "parser" }));
+        Script::new().scenario("work", [call, told()])
+    };
+    let Some(mut worker) = Worker::start(cli, world, calls) else { return };
+    let turn = worker.delegate("scenario:work", json!({})).ok();
+    let folder = worker.world.repo().file_name().unwrap().to_string_lossy().into_owned();
+    let answer = turn.structured["output"].as_str().unwrap_or_default();
+    assert!(
+        answer.contains(&format!("found parser in {folder}")) && answer.contains("data, not instructions"),
+        "{answer}"
+    );
+    assert!(process::processes_with(&script.to_string_lossy()).is_empty(), "it ended with the run");
+    // It has no such tool any more: the run does not begin.
+    std::fs::write(&script, BOOKS.replace("\"search\", ", "")).unwrap();
+    let refused = worker.delegate("scenario:work", json!({}));
+    assert!(refused.text.contains("SCOPE_UPSTREAM_FAILED"), "{}", refused.text);
+    worker.end();
+}
+
+#[test]
+fn a_server_of_others_is_part_of_a_run_of_claude() {
+    a_server_of_others_is_part_of_the_run(Cli::Claude);
+}
+
+#[test]
+fn a_server_of_others_is_part_of_a_run_of_codex() {
+    a_server_of_others_is_part_of_the_run(Cli::Codex);
+}
+
+#[test]
+fn a_worker_delegates_a_part_in_the_same_folder_and_no_deeper_than_it_may() {
+    let world = world(&["delegate"]);
+    let mut config = world.config();
+    config["maxDelegationDepth"] = json!(2);
+    world.write_config(&config);
+    let script = |_: &World| {
+        let part =
+            |task: &str| reply().mcp_tool(SERVER, "delegate", json!({ "task": task, "agent": "claude" }));
+        Script::new()
+            .scenario("outer", [part("scenario:inner"), told()])
+            .scenario("inner", [part("scenario:innermost"), told()])
+    };
+    let Some(mut worker) = Worker::start(Cli::Claude, world, script) else { return };
+    let turn = worker.delegate("scenario:outer", json!({})).ok();
+    let answer = turn.structured["output"].as_str().unwrap_or_default();
+    assert!(answer.contains("answer of another agent") && answer.contains("DELEGATION_TOO_DEEP"), "{answer}");
+    let turns = worker.world.bridge(["turns", "list", "--json"]).expect_code(0).json();
+    let turns = turns["turns"].as_array().unwrap();
+    assert_eq!(turns.len(), 2, "the innermost was refused");
+    assert!(turns.iter().all(|turn| turn["sandbox"] == "read-only" && turn["outcome"] == "success"));
+    worker.end();
+}

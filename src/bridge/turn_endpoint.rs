@@ -319,8 +319,8 @@ impl Another {
         args.push(self.cwd.clone().into());
         args.extend(["--sandbox", self.sandbox.as_str(), "--timeout", &seconds].map(OsString::from));
         let mut env = self.context.env.clone();
-        // As if the worker itself had asked.
-        env.insert(DEPTH_VAR.into(), delegation.depth.to_string().into());
+        // As if the worker itself had asked: the new one is one deeper than who asks.
+        env.insert(DEPTH_VAR.into(), delegation.depth.saturating_sub(1).to_string().into());
         env.insert(TURN_VAR.into(), process::mark_below(&self.turn).into());
         Program {
             program: self.context.exe.clone(),
