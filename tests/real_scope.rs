@@ -94,7 +94,7 @@ impl Beside {
             call_timeout: Duration::from_secs(100),
             token_variable: TOKEN_VARIABLE,
         };
-        agent.attach(&mut launch.args, &mut launch.env, &endpoint).unwrap();
+        agent.attach(&mut launch.args, &endpoint).unwrap();
         bypass_proxies(&mut launch.env, |_| None);
         let mut command = self.world.command(&settings.bin);
         command.args(&launch.args).envs(&launch.env).env(TOKEN_VARIABLE, token);

@@ -18,8 +18,6 @@
 
 mod parser;
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::arguments::{AUTHORITY, FORMAT, Grammar, OWNED, PLACE, TOOLS};
@@ -174,12 +172,7 @@ impl Agent for Claude {
         Ok(())
     }
 
-    fn attach(
-        &self,
-        args: &mut Vec<String>,
-        _env: &mut BTreeMap<String, String>,
-        endpoint: &Endpoint,
-    ) -> Result<(), AgentError> {
+    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
         endpoint::attach_claude(args, endpoint)
     }
 

@@ -19,8 +19,6 @@
 
 mod parser;
 
-use std::collections::BTreeMap;
-
 use super::arguments::{AUTHORITY, FORMAT, Grammar, OWNED, PLACE, TOOLS};
 use super::{
     Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Endpoint, Launch, LaunchRequest, RunEnd,
@@ -219,12 +217,7 @@ impl Agent for Codex {
         Ok(())
     }
 
-    fn attach(
-        &self,
-        args: &mut Vec<String>,
-        _env: &mut BTreeMap<String, String>,
-        endpoint: &Endpoint,
-    ) -> Result<(), AgentError> {
+    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
         endpoint::attach_codex(args, endpoint)
     }
 

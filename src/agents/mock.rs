@@ -1,6 +1,5 @@
 //! The built-in scripted agent: this very program, speaking Codex's event stream. For demos and tests.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{AUTHORITY, Grammar, PLACE, TOOLS};
@@ -84,12 +83,7 @@ impl Agent for Mock {
     }
 
     /// A script finds the address in the arguments of its run (`record`).
-    fn attach(
-        &self,
-        args: &mut Vec<String>,
-        _env: &mut BTreeMap<String, String>,
-        endpoint: &Endpoint,
-    ) -> Result<(), AgentError> {
+    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
         args.extend(["--endpoint".to_owned(), endpoint.url.clone()]);
         Ok(())
     }

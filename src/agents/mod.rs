@@ -263,15 +263,9 @@ pub trait Agent: Send + Sync {
         let _ = settings;
         Err(AgentError::EndpointUnsupported(self.id()))
     }
-    /// Adds an endpoint to the arguments of a launch and to the variables set for it. The token's own variable is
-    /// set by the caller.
-    fn attach(
-        &self,
-        args: &mut Vec<String>,
-        env: &mut BTreeMap<String, String>,
-        endpoint: &Endpoint,
-    ) -> Result<(), AgentError> {
-        let _ = (args, env, endpoint);
+    /// Adds an endpoint to the arguments of a launch. The token's own variable is set by the caller.
+    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
+        let _ = (args, endpoint);
         Err(AgentError::EndpointUnsupported(self.id()))
     }
     /// A parser for one run; `resume` is the provider session that it was asked to resume.

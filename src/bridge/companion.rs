@@ -117,15 +117,6 @@ impl Notices {
     }
 }
 
-/// No endpoint can be opened: runs that need one end before they start.
-pub struct Unavailable;
-
-impl Companion for Unavailable {
-    fn open(&self, _run: &CompanionRun<'_>) -> Result<Box<dyn OpenCompanion>> {
-        Err(BridgeError::ScopeUnavailable("this build cannot open one".into()).into())
-    }
-}
-
 /// An endpoint in the care of a supervisor.
 pub(super) struct Attached {
     open: Option<Box<dyn OpenCompanion>>,

@@ -16,6 +16,15 @@ use crate::config::{OnDisconnect, ScopeTool};
 use crate::policy::AgentId;
 use crate::store::{Continuity, NewTurn, TurnRow};
 
+/// No endpoint can be opened: runs that need one end before they start.
+struct Unavailable;
+
+impl Companion for Unavailable {
+    fn open(&self, _run: &CompanionRun<'_>) -> Result<Box<dyn OpenCompanion>> {
+        Err(BridgeError::ScopeUnavailable("this build cannot open one".into()).into())
+    }
+}
+
 const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -15,7 +15,7 @@ use crate::config::{ScopeServer, ScopeTool, ScopeTransport};
 use crate::context::Context;
 use crate::error::Result;
 use crate::policy::{AgentId, Sandbox};
-use crate::process::{self, DEPTH_VAR, PoliteStop, Program, RunIo, TURN_VAR};
+use crate::process::{self, DEPTH_VAR, Program, TURN_VAR};
 use crate::scope::kit::{self, Check};
 use crate::scope::upstream::{Connected, Reach, Upstream};
 use crate::scope::{
@@ -32,6 +32,8 @@ const PREVIOUS: usize = 4 << 20;
 const DELEGATIONS: u32 = 8;
 /// Largest answer of a delegation.
 const DELEGATED: usize = 4 << 20;
+/// What a delegation that is not wanted any more gets to end its own worker first.
+const DELEGATED_GRACE: Duration = Duration::from_secs(5);
 
 /// Opens an endpoint for each turn that is to have one.
 pub struct ForTurns;
@@ -349,37 +351,13 @@ impl kit::Delegate for Another {
         })?;
         let within = until.saturating_duration_since(Instant::now());
         let program = self.program(agent, &delegation, within);
-        let limits = process::Limits {
-            start: None,
-            idle: None,
-            run: within,
-            // It ends its own worker first.
-            grace: Duration::from_secs(5),
-            drain: Duration::from_millis(500),
-            max_line: DELEGATED,
-            max_output: DELEGATED as u64,
-            stderr_tail: 4 << 10,
-        };
-        let mut answer = Vec::new();
-        let mut on_line = |line: &[u8]| {
-            answer.extend_from_slice(line);
-            answer.push(b'\n');
-            None
-        };
-        let io = RunIo {
-            stdout_file: None,
-            stderr_file: None,
-            on_started: &mut |_| {},
-            on_line: &mut on_line,
-            on_error_line: &mut |_| None,
-            on_tick: &mut |_| cancel.reason().map(str::to_owned),
-        };
-        let report =
-            process::run(&program, &limits, PoliteStop::TerminateGroup, io).map_err(|e| e.to_string())?;
-        match report.exit_code {
-            Some(0) => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        let mut reason = || cancel.reason().map(str::to_owned);
+        let done = process::capture_while(&program, within, DELEGATED_GRACE, DELEGATED, &mut reason)
+            .map_err(|error| error.to_string())?;
+        match done.report.exit_code {
+            Some(0) => Ok(done.stdout),
             code => {
-                let said = redaction::one_line(&report.stderr_tail, 400);
+                let said = redaction::one_line(&done.report.stderr_tail, 400);
                 Err(format!(
                     "it ended with code {}: {said}",
                     code.map_or("none".into(), |code| code.to_string())

@@ -31,7 +31,7 @@ impl WorkerLaunch {
     }
 
     pub(super) fn attach(&mut self, agent: &dyn Agent, attached: &Attached) -> Result<()> {
-        agent.attach(&mut self.args, &mut self.env, &attached.endpoint)?;
+        agent.attach(&mut self.args, &attached.endpoint)?;
         self.env.insert(attached.endpoint.token_variable.into(), attached.token.clone());
         Ok(())
     }

@@ -42,7 +42,7 @@ pub use environment::{
 };
 pub use error::{CODES, ProcessError};
 pub use resolve::{Resolved, resolve};
-pub use run::{Captured, RunIo, capture, claim_all_children, end_leftovers, mark_below, run};
+pub use run::{Captured, RunIo, capture, capture_while, claim_all_children, end_leftovers, mark_below, run};
 pub use start::TURN_VAR;
 pub use text::{readable, reorders_or_hides, strip_terminal};
 

@@ -96,11 +96,22 @@ pub fn run(
 /// Runs a short program (a version or login probe) with the same rules, and returns its output.
 /// Standard output over `max_bytes` ends the run; what came before is kept.
 pub fn capture(program: &Program, timeout: Duration, max_bytes: usize) -> Result<Captured, ProcessError> {
+    capture_while(program, timeout, Duration::from_millis(500), max_bytes, &mut || None)
+}
+
+/// The same, asked every few milliseconds for a reason to end it: politely, and after `grace` for good.
+pub fn capture_while(
+    program: &Program,
+    timeout: Duration,
+    grace: Duration,
+    max_bytes: usize,
+    reason: &mut dyn FnMut() -> Option<String>,
+) -> Result<Captured, ProcessError> {
     let limits = Limits {
         start: None,
         idle: None,
         run: timeout,
-        grace: Duration::from_millis(500),
+        grace,
         drain: Duration::from_millis(500),
         max_line: max_bytes,
         // Room for a chatty standard error.
@@ -124,7 +135,7 @@ pub fn capture(program: &Program, timeout: Duration, max_bytes: usize) -> Result
         on_started: &mut |_| {},
         on_line: &mut on_line,
         on_error_line: &mut |_| None,
-        on_tick: &mut |_| None,
+        on_tick: &mut |_| reason(),
     };
     let report = run(program, &limits, PoliteStop::TerminateGroup, io)?;
     Ok(Captured { report, stdout: String::from_utf8_lossy(&stdout).into_owned() })

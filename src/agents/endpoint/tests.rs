@@ -29,7 +29,7 @@ fn attached(agent: AgentId, sandbox: Sandbox, resume: bool) -> Vec<String> {
     let agent = require(agent).unwrap();
     agent.takes_endpoint(&settings).unwrap();
     let mut launch = agent.launch(&request).unwrap();
-    agent.attach(&mut launch.args, &mut launch.env, &endpoint()).unwrap();
+    agent.attach(&mut launch.args, &endpoint()).unwrap();
     launch.args
 }
 
@@ -78,7 +78,7 @@ fn codex_with_its_users_config_gets_none() {
     let refused = AgentError::EndpointNeedsIsolation(AgentId::Codex);
     assert_eq!(codex.takes_endpoint(&settings), Err(refused.clone()));
     let mut launch = codex.launch(&request(&settings)).unwrap();
-    assert_eq!(codex.attach(&mut launch.args, &mut launch.env, &endpoint()), Err(refused));
+    assert_eq!(codex.attach(&mut launch.args, &endpoint()), Err(refused));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_argument_of_the_users_that_looks_like_a_place_is_none() {
     settings.extra_args = ["-c", "model_providers.x.name=resume", "--json-like"].map(String::from).to_vec();
     let codex = require(AgentId::Codex).unwrap();
     let mut launch = codex.launch(&request(&settings)).unwrap();
-    codex.attach(&mut launch.args, &mut launch.env, &endpoint()).unwrap();
+    codex.attach(&mut launch.args, &endpoint()).unwrap();
     assert_eq!(launch.args.last().unwrap(), "-");
     let at = |text: &str| launch.args.iter().position(|arg| arg == text).unwrap();
     assert!(at("--json-like") < at("mcp_servers.bridge.required=true"));
@@ -98,7 +98,7 @@ fn arguments_that_are_not_as_the_adapter_makes_them_are_refused() {
     for agent in [AgentId::Claude, AgentId::Codex] {
         for args in [vec![], vec!["--ignore-user-config"], vec!["--mcp-config"], vec!["--permission-mode"]] {
             let mut args: Vec<String> = args.into_iter().map(str::to_owned).collect();
-            let attached = require(agent).unwrap().attach(&mut args, &mut BTreeMap::new(), &endpoint());
+            let attached = require(agent).unwrap().attach(&mut args, &endpoint());
             assert!(attached.is_err(), "{agent}: {args:?}");
         }
     }
