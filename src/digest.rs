@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// A digest of bytes that come piece by piece.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hasher(Sha256);
 
 impl Hasher {

@@ -313,7 +313,7 @@ fn agent_checks(context: &Context, config: &Config, agents: &[AgentView], checks
         // Nobody asked for it: neither switched on nor given a program of its own.
         let settings = config.agents.get(&agent.id);
         let optional = settings
-            .is_some_and(|settings| !settings.enabled_explicitly && settings.bin == agent.id.as_str());
+            .is_some_and(|settings| !settings.enabled_explicitly && settings.bin == agent.id.command());
         checks.push(agent_check(context, agent, optional));
     }
     let unknown = |id: &AgentId| crate::agents::agent(*id).is_none();
@@ -358,7 +358,9 @@ fn agent_check(context: &Context, agent: &AgentView, optional: bool) -> Check {
         ),
         AuthStatus::Unknown => (Status::Warn, "login unknown", health.auth.detail.clone()),
     };
-    let mut check = Check { name, status, detail: format!("{version}, {login}, {path}"), hint };
+    let unverified = crate::agents::agent(agent.id).is_some_and(|adapter| !adapter.is_verified());
+    let remark = if unverified { ", unverified: never run against the real program" } else { "" };
+    let mut check = Check { name, status, detail: format!("{version}, {login}, {path}{remark}"), hint };
     if let Some(other) = other {
         check.status = Status::Warn;
         check.detail = format!("{}; a search by name finds another one, {other}", check.detail);
@@ -381,7 +383,7 @@ fn found_elsewhere(context: &Context, agent: &AgentView) -> Option<String> {
     if !names_a_path(&agent.bin) {
         return None;
     }
-    let found = resolve(Path::new(agent.id.as_str()), context).ok()?.display;
+    let found = resolve(Path::new(agent.id.command()), context).ok()?.display;
     let configured = agent.health.as_ref().and_then(|health| health.binary.path.as_deref());
     let real = |path: &str| crate::config::canonical(Path::new(path)).ok();
     (real(&found) != real(configured.unwrap_or(&agent.bin))).then_some(found)

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["main", "cli"],
     &["mcp"],
-    &["bridge", "release", "doctor"],
-    &["agents", "scope", "store", "config", "policy"],
+    &["bridge", "relay", "release", "doctor"],
+    &["agents", "scope", "store", "config", "policy", "observe"],
     &["process", "platform"],
     &["context", "digest", "error"],
 ];

@@ -365,9 +365,9 @@ fn doctor_judges_the_installation_and_changes_nothing() {
     assert!(!world.state().exists());
 
     world.set_agent("codex", json!({ "bin": "/nope/codex" }));
-    world.set_agent("gemini", json!({ "enabled": true }));
+    world.set_agent("manus", json!({ "enabled": true }));
     let doctor = world.bridge(["doctor"]).expect_code(0);
-    for sign in ["warn  agent codex: ", "warn  agent gemini: not available", "warn  agents: none is"] {
+    for sign in ["warn  agent codex: ", "warn  agent manus: not available", "warn  agents: none is"] {
         assert!(doctor.stdout().contains(sign), "{sign}: {doctor}");
     }
 }

@@ -275,7 +275,10 @@ fn a_worker_does_not_see_the_markers_of_the_host() {
         assert_eq!(take_record(&world)["env"]["AGENT_BRIDGE_DEPTH"], "1");
     }
     let listed = host.call("list_agents", json!({})).ok();
-    for agent in listed.structured["agents"].as_array().unwrap() {
+    let listed = listed.structured["agents"].as_array().unwrap().clone();
+    let enabled: Vec<_> = listed.iter().filter(|agent| agent["enabled"] == true).collect();
+    assert_eq!(enabled.len(), 2);
+    for agent in enabled {
         assert_eq!(agent["health"]["binary"]["ok"], true, "{agent:#}");
     }
 }

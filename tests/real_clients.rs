@@ -44,7 +44,12 @@ fn check(world: &World, mut client: Command, mode: &str, protocol: &str) {
     assert!(seen["instructions"].as_str().is_some_and(|text| text.contains("wait_turn")), "{seen:#}");
     // Nothing that came had the wrong shape, nothing was printed that is no message.
     assert_eq!((&seen["errors"], &seen["invalid"]), (&json!([]), &json!([])), "{mode}\n{run}");
-    assert_eq!(seen["tools"].as_array().map(Vec::len), Some(12), "{:#}", seen["tools"]);
+    assert_eq!(
+        seen["tools"].as_array().map(Vec::len),
+        Some(agent_bridge::mcp::TOOLS.len()),
+        "{:#}",
+        seen["tools"]
+    );
     let agents = seen["agents"]["structuredContent"]["agents"].as_array().unwrap();
     let mock = agents.iter().find(|agent| agent["id"] == "mock");
     assert_eq!(mock.map(|mock| &mock["health"]["usable"]), Some(&json!(true)), "{agents:#?}");
@@ -122,7 +127,7 @@ fn the_inspector_finds_no_fault_in_any_schema() {
     let run = run.expect_code(0);
     let listed = run.json();
     let tools = listed["tools"].as_array().or(listed["result"]["tools"].as_array());
-    assert_eq!(tools.map(Vec::len), Some(12), "{run}");
+    assert_eq!(tools.map(Vec::len), Some(agent_bridge::mcp::TOOLS.len()), "{run}");
     // Not even a warning.
     assert_eq!(run.stderr(), "", "{run}");
     world.assert_no_process_left(DEADLINE);
@@ -251,6 +256,23 @@ fn say_everything(world: &World, version: &'static str, modern: bool) -> Vec<Val
     said.call(&mut host, "search_sessions", json!({ "query": "hello" }));
     said.call(&mut host, "delegate_task", json!({ "agent": "nobody", "prompt": "x" }));
     said.call(&mut host, "get_session", json!({ "session_id": 7 }));
+    said.call(&mut host, "list_questions", json!({}));
+    let nobody = json!({ "question_id": session, "answer": "x" });
+    said.call(&mut host, "answer_question", nobody);
+    let run = json!({ "task": "hello", "agent": "mock", "workspace": world.repo(), "wait_seconds": 60 });
+    let run = said.call(&mut host, "relay_execute", run);
+    assert!(run["run_id"].is_string(), "{run:#}");
+    let feedback = json!({ "run_id": run["run_id"], "feedback": "fail", "wait_seconds": 60 });
+    for tool in ["relay_continue", "antigravity_continue", "relay_continue"] {
+        said.call(&mut host, tool, feedback.clone());
+    }
+    for detail in ["summary", "errors", "full"] {
+        let wanted = json!({ "run_id": run["run_id"], "detail": detail });
+        said.call(&mut host, "relay_get_result", wanted.clone());
+        said.call(&mut host, "antigravity_get_result", wanted);
+    }
+    said.call(&mut host, "antigravity_execute", json!({ "task": "x" }));
+    said.call(&mut host, "relay_execute", json!({ "task": "x", "surprise": 1 }));
     let called = |tool: &Value| said.all.iter().any(|one| one["name"] == tool["name"]);
     let forgotten: Vec<_> = tools.as_array().unwrap().iter().filter(|tool| !called(tool)).collect();
     assert!(forgotten.is_empty(), "tools without a call: {forgotten:#?}");

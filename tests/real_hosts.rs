@@ -44,6 +44,11 @@ fn host_turn(cli: Cli, world: &World, model: &MockModel, prompt: &str) -> Option
             command.args(["--allowedTools", &format!("mcp__{SERVER}")]);
             Some(command)
         }
+        Cli::Gemini => {
+            let gemini = real::gemini(world, model)?;
+            gemini_settings(world);
+            Some(gemini.command(world, ["-o", "stream-json", &format!("-p={prompt}")]))
+        }
     }
 }
 
@@ -53,6 +58,16 @@ fn codex_config(world: &World) {
     let mut text = std::fs::read_to_string(&path).unwrap();
     text.push_str(&template("codex.toml"));
     write(&path, text);
+}
+
+/// Adds the template to the settings in the world's home, with the word that a person writes once.
+fn gemini_settings(world: &World) {
+    let path = world.home().join(".gemini").join("settings.json");
+    let mut settings: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let mut servers: Value = serde_json::from_str(&template("gemini.json")).unwrap();
+    servers["mcpServers"][SERVER]["trust"] = json!(true);
+    settings["mcpServers"] = servers["mcpServers"].clone();
+    write(&path, settings.to_string());
 }
 
 /// A world whose search path has the bridge.
@@ -87,12 +102,20 @@ fn delegates(host: Cli, worker: Cli) {
     let run = process::run(command, DEADLINE).expect_code(0);
 
     assert!(model.turns("work")[0].user_text().contains("scenario:work"));
-    let seen = model.turns("host").pop().unwrap().tool_json();
+    let turns = turns(&world);
+    assert_eq!(turns.len(), 1, "{turns:#?}");
+    let seen = model.turns("host").pop().unwrap();
+    if host == Cli::Gemini {
+        // It shows its model the text alone.
+        let text = seen.tool_results().concat();
+        let told = ["The worker's answer.", "success", worker.id(), turns[0]["turn_id"].as_str().unwrap()];
+        assert!(told.iter().all(|word| text.contains(word)), "the host's model saw {text}\n{run}");
+        return world.assert_no_process_left(DEADLINE);
+    }
+    let seen = seen.tool_json();
     let facts = ["output", "outcome", "agent", "sandbox"].map(|key| seen[key].clone());
     let wanted = json!(["The worker's answer.", "success", worker.id(), "read-only"]);
     assert_eq!(json!(facts), wanted, "the host's model saw {seen:#}\n{run}");
-    let turns = turns(&world);
-    assert_eq!(turns.len(), 1, "{turns:#?}");
     for id in ["bridge_session_id", "turn_id"] {
         assert!(turns[0][id].is_string(), "{turns:#?}");
         assert_eq!(seen[id], turns[0][id], "the host's model saw {seen:#}");
@@ -103,6 +126,16 @@ fn delegates(host: Cli, worker: Cli) {
 #[test]
 fn codex_delegates_to_claude_and_its_model_sees_the_answer() {
     delegates(Cli::Codex, Cli::Claude);
+}
+
+#[test]
+fn claude_delegates_to_gemini_and_its_model_sees_the_answer() {
+    delegates(Cli::Claude, Cli::Gemini);
+}
+
+#[test]
+fn gemini_delegates_to_codex_and_its_model_sees_the_answer() {
+    delegates(Cli::Gemini, Cli::Codex);
 }
 
 #[test]
@@ -214,6 +247,7 @@ fn tries_to_delegate_again(worker: Cli, user_config: bool) -> Option<(Vec<String
             write(&world.home().join(".claude.json"), &servers);
             write(&world.file(".mcp.json"), &servers);
         }
+        Cli::Gemini => gemini_settings(&world),
     }
     let mut section = world.config()["agents"][worker.id()].clone();
     section["useUserConfig"] = json!(user_config);
@@ -234,7 +268,7 @@ fn tries_to_delegate_again(worker: Cli, user_config: bool) -> Option<(Vec<String
 
 #[test]
 fn a_worker_is_not_offered_the_bridge_that_its_user_has() {
-    for worker in [Cli::Codex, Cli::Claude] {
+    for worker in [Cli::Codex, Cli::Claude, Cli::Gemini] {
         let Some((offered, answer, turns)) = tries_to_delegate_again(worker, false) else { return };
         assert!(!offered.iter().any(|tool| tool.contains("delegate_task")), "{worker:?}: {offered:?}");
         // Nor is it there for a model that calls it unasked: the answer is the CLI's own.

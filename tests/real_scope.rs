@@ -7,8 +7,10 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent_bridge::agents::endpoint::{SERVER, TOKEN_VARIABLE, bypass_proxies, plan_for};
-use agent_bridge::agents::{self, Endpoint, LaunchRequest, Outcome, Refusal, RunEnd, ServerRule, Verdict};
+use agent_bridge::agents::endpoint::{SERVER, TOKEN_VARIABLE, bypass_proxies};
+use agent_bridge::agents::{
+    self, Endpoint, LaunchRequest, Outcome, PrivateFiles, Refusal, RunEnd, ServerRule, Verdict,
+};
 use agent_bridge::config::Config;
 use agent_bridge::context::{Clock, Context};
 use agent_bridge::policy::{AgentId, Sandbox};
@@ -60,6 +62,12 @@ impl Beside {
         std::fs::write(self.world.repo().join(".mcp.json"), servers.to_string()).unwrap();
         self.world.git(["add", "."]);
         self.world.git(["commit", "-qm", "a server of the project's"]);
+        let gemini = self.world.home().join(".gemini").join("settings.json");
+        if let Ok(bytes) = std::fs::read(&gemini) {
+            let mut own: Value = serde_json::from_slice(&bytes).unwrap();
+            own["mcpServers"] = servers["mcpServers"].clone();
+            std::fs::write(gemini, own.to_string()).unwrap();
+        }
         let codex = self.world.home().join(".codex").join("config.toml");
         if let Ok(mut text) = std::fs::read_to_string(&codex) {
             text.push_str(&format!(
@@ -78,14 +86,20 @@ impl Beside {
     fn command(&self, sandbox: Sandbox, token: &str) -> Command {
         let settings = &self.config.agents[&self.agent()];
         let agent = agents::require(self.agent()).unwrap();
-        let repo = self.world.repo();
+        let (repo, run_dir) = (self.world.repo(), self.world.outside().join("run"));
         let request = LaunchRequest {
             cwd: &repo,
+            prompt: "",
             sandbox,
+            execution_mode: None,
+            timeout: Duration::from_secs(600),
             model: settings.default_model.as_deref(),
             resume: None,
             settings,
             strict: false,
+            run_dir: &run_dir,
+            cli_version: None,
+            report_schema: None,
         };
         let mut launch = agent.launch(&request).unwrap();
         let endpoint = Endpoint {
@@ -94,8 +108,9 @@ impl Beside {
             call_timeout: Duration::from_secs(100),
             token_variable: TOKEN_VARIABLE,
         };
-        agent.attach(&mut launch.args, &endpoint).unwrap();
+        agent.attach(&mut launch, &endpoint, &run_dir).unwrap();
         bypass_proxies(&mut launch.env, |_| None);
+        self.fill(&run_dir, launch.private.as_ref());
         let mut command = self.world.command(&settings.bin);
         command.args(&launch.args).envs(&launch.env).env(TOKEN_VARIABLE, token);
         // Nothing may be reached through it.
@@ -104,10 +119,35 @@ impl Beside {
         command
     }
 
+    /// The run folder, as a supervisor would have it.
+    fn fill(&self, run_dir: &Path, private: Option<&PrivateFiles>) {
+        let Some(private) = private else { return };
+        let _ = std::fs::remove_dir_all(run_dir);
+        std::fs::create_dir_all(run_dir).unwrap();
+        for file in &private.files {
+            let mut content = file.content_with(TOKEN);
+            for taken in &file.inherits {
+                let theirs = std::fs::read(self.world.home().join(&taken.from_home)).unwrap();
+                let theirs: Value = serde_json::from_slice(&theirs).unwrap();
+                let mut planned: Value = serde_json::from_str(&content).unwrap();
+                let keys: Vec<&str> = taken.pointer.split('/').skip(1).collect();
+                if let ([section, key], Some(value)) = (keys.as_slice(), theirs.pointer(&taken.pointer)) {
+                    planned[section][key] = value.clone();
+                }
+                content = planned.to_string();
+            }
+            std::fs::create_dir_all(file.path.parent().unwrap()).unwrap();
+            std::fs::write(&file.path, content).unwrap();
+        }
+    }
+
     /// What the adapter makes of a run.
     fn verdict(&self, finished: &Finished) -> Verdict {
         let mut parser = agents::require(self.agent()).unwrap().parser(None);
         parser.servers(ServerRule::Only);
+        if self.endpoint.was_listed() {
+            parser.endpoint_asked();
+        }
         for line in finished.stdout().lines() {
             parser.line(line.as_bytes());
         }
@@ -117,6 +157,7 @@ impl Beside {
             signal: None,
             stderr_tail: &stderr,
             stdout_bytes: finished.stdout().len() as u64,
+            log_tail: "",
         };
         parser.finish(&end)
     }
@@ -188,7 +229,12 @@ fn the_endpoint_is_called_and_nothing_else_is_allowed(cli: Cli) {
         assert_eq!(written.is_empty(), sandbox == Sandbox::ReadOnly, "{sandbox}: {written}");
         assert!(!beside.trace().exists(), "{sandbox}: a server of the user's or the project's was started");
         // The model service gets what the model is shown; neither that nor what the CLI keeps has the token.
-        assert_eq!(files_that_hold(&beside.world.home(), TOKEN), [] as [PathBuf; 0], "{sandbox}");
+        for kept in [beside.world.home(), beside.world.outside()] {
+            assert_eq!(files_that_hold(&kept, TOKEN), [] as [PathBuf; 0], "{sandbox}");
+        }
+        // It is offered what the run was given, not all that the endpoint has.
+        let offered = beside.model.turns("report").remove(0).body["tools"].to_string();
+        assert!(!offered.contains(&format!("{SERVER}_note")), "{sandbox}: {offered}");
         for request in beside.model.requests() {
             assert!(!request.body.to_string().contains(TOKEN), "{sandbox}: the model is shown the token");
         }
@@ -235,6 +281,21 @@ fn codex_calls_the_endpoint_and_may_do_nothing_else() {
 }
 
 #[test]
+fn gemini_calls_the_endpoint_and_may_do_nothing_else() {
+    the_endpoint_is_called_and_nothing_else_is_allowed(Cli::Gemini);
+}
+
+#[test]
+fn commands_of_gemini_do_not_see_the_token() {
+    the_commands_of_a_model_do_not_see_the_token(Cli::Gemini);
+}
+
+#[test]
+fn gemini_without_its_endpoint_is_found_out() {
+    an_endpoint_that_refuses_the_token_is_missing(Cli::Gemini);
+}
+
+#[test]
 fn commands_of_claude_do_not_see_the_token() {
     the_commands_of_a_model_do_not_see_the_token(Cli::Claude);
 }
@@ -267,51 +328,4 @@ fn claude_without_an_endpoint_lists_no_server() {
     assert!(!beside.trace().exists());
     host.hang_up();
     host.wait_exit(DEADLINE).expect_code(0);
-}
-
-/// A home of the run's own has the endpoint, and not the user's servers.
-#[test]
-fn gemini_calls_the_endpoint_of_its_plan_and_no_server_of_the_users() {
-    let world = World::new().build();
-    let model = MockModel::start(calls_then_writes(&world));
-    let Some(gemini) = real::gemini(&world, &model) else { return };
-    let endpoint = McpHttp::start(TOKEN, &[TOOL, "note"]);
-    let trace = world.outside().join("started");
-    let settings = world.home().join(".gemini").join("settings.json");
-    let mut own: Value = serde_json::from_slice(&std::fs::read(&settings).unwrap()).unwrap();
-    own["mcpServers"] = json!({ "mine": { "command": "touch", "args": [trace], "trust": true } });
-    std::fs::write(&settings, own.to_string()).unwrap();
-
-    let run_dir = world.outside().join("run");
-    let wanted = Endpoint {
-        url: endpoint.url().to_owned(),
-        tools: vec![TOOL.to_owned()],
-        call_timeout: Duration::from_secs(100),
-        token_variable: TOKEN_VARIABLE,
-    };
-    let plan = plan_for(AgentId::Gemini, &wanted, &run_dir).unwrap();
-    for file in &plan.files {
-        let mut content: Value = serde_json::from_str(&file.content_with(TOKEN)).unwrap();
-        // How it logs in, which is with a base URL of its own only said by settings.
-        content["security"] = own["security"].clone();
-        std::fs::create_dir_all(file.path.parent().unwrap()).unwrap();
-        std::fs::write(&file.path, content.to_string()).unwrap();
-    }
-    let mut command = gemini.command(&world, ["-o", "stream-json"]);
-    command.args(&plan.args).envs(&plan.env).env(TOKEN_VARIABLE, TOKEN);
-    command.args(["--approval-mode", "default", "-p=scenario:report"]);
-    let running = process::start(command);
-    let call = endpoint.wait_for_call(DEADLINE);
-    assert_eq!(call.authorization, format!("Bearer {TOKEN}"));
-    assert_eq!(processes_that_show(TOKEN), [] as [u32; 0]);
-    endpoint.release();
-    let finished = running.finish(DEADLINE).expect_code(0);
-    assert!(finished.stdout().contains("kept by the endpoint"), "{finished}");
-    assert_eq!(world.git(["status", "--porcelain"]), "");
-    assert!(!trace.exists(), "a server of the user's was started");
-    assert_eq!(files_that_hold(&run_dir, TOKEN), [] as [PathBuf; 0]);
-    // The model is offered what the plan allows, not all that the endpoint has.
-    let offered = model.turns("report").remove(0).tools();
-    let of_the_run: Vec<&String> = offered.iter().filter(|name| name.starts_with("mcp_")).collect();
-    assert_eq!(of_the_run, [&format!("mcp_{SERVER}_{TOOL}")]);
 }

@@ -324,6 +324,24 @@ fn a_signal_to_us_ends_the_worker_and_all_that_belongs_to_the_run() {
     }
 }
 
+/// Nobody is left who could look after the run, and what a check started has left its tree.
+#[cfg(target_os = "linux")]
+#[test]
+fn after_a_kill_nothing_of_the_run_is_left_whatever_it_started() {
+    let world = world();
+    let strays =
+        "(setsid sh -c 'trap \"\" TERM HUP; echo >stray; sleep 600' &) ; sh -c 'trap \"\" TERM; sleep 600' &";
+    world.program("slow", &format!("#!/bin/sh\n{strays}\ntrap '' TERM\necho >begun\nsleep 600\n"));
+    let run = Run::start(world, &["--allow", "run_check", "--check", r#"slow=["slow"]"#]);
+    let _waiting = run.begin("run_check", json!({ "name": "slow" }));
+    wait_until(|| run.world.file("begun").exists() && run.world.file("stray").exists());
+    assert!(run.world.processes().len() >= 4, "{:?}", run.world.processes());
+    run.running.signal(Signal::Kill);
+    let finished = run.running.finish(DEADLINE);
+    assert!(finished.signal.is_some());
+    run.world.assert_no_process_left(DEADLINE);
+}
+
 #[test]
 fn what_cannot_be_offered_is_refused_before_anything_starts() {
     let world = world();

@@ -46,6 +46,7 @@ pub fn judge(id: AgentId, data: &[u8]) {
         signal: None,
         stderr_tail: &tail,
         stdout_bytes: output.len() as u64,
+        log_tail: "",
     });
     // Lossy conversion makes three bytes of one.
     assert!(verdict.answer.len() <= output.len() * 3 + 1_000, "the answer is longer than the output");

@@ -7,8 +7,10 @@ use crate::policy::AgentId;
 pub(super) const AUTHORITY: &str = "it can raise what the agent may do";
 pub(super) const PLACE: &str = "it changes where the agent works or which session it continues";
 pub(super) const TOOLS: &str = "it adds tools, servers, plugins or settings that were not granted";
+pub(super) const PROGRAMS: &str = "it makes the agent run a program, outside of any sandbox";
 pub(super) const FORMAT: &str = "it changes the output that is read back";
 pub(super) const OWNED: &str = "the bridge sets it itself";
+pub(super) const UNKNOWN: &str = "it is not known to leave all of that alone";
 const POSITIONAL: &str = "only options are allowed, and the prompt travels on standard input";
 const CLUSTER: &str = "short options must be written one by one";
 
@@ -42,6 +44,10 @@ impl Grammar {
             if let Some((_, reason)) = self.refused.iter().find(|(name, _)| *name == flag) {
                 return refuse(flag, reason);
             }
+            // So these CLIs call what lifts a limit, also what they may add some day.
+            if flag.contains("dangerously") {
+                return refuse(flag, AUTHORITY);
+            }
             if !arg.starts_with("--") && glued.is_some() && !self.glued_values {
                 return refuse(arg, CLUSTER);
             }
@@ -54,7 +60,9 @@ impl Grammar {
                 None => rest.next_if(|next| !next.starts_with('-')).map(String::as_str),
             };
             if let Some(reason) = (self.value)(flag, value.unwrap_or_default()) {
-                return refuse(&shown(flag, value), reason);
+                // The value of an option that nobody knows may be anything, a secret too.
+                let told = if reason == UNKNOWN { flag.to_owned() } else { shown(flag, value) };
+                return refuse(&told, reason);
             }
         }
         Ok(())
@@ -122,6 +130,13 @@ mod tests {
         ] {
             assert!(check(args).is_err(), "{args:?}");
         }
+    }
+
+    #[test]
+    fn what_calls_itself_dangerous_is_refused_whatever_it_is() {
+        assert!(check(&["--dangerously-do-it"]).is_err());
+        assert!(check(&["--allow-dangerously-do-it=yes"]).is_err());
+        check(&["--append-system-prompt", "dangerously"]).unwrap();
     }
 
     #[test]

@@ -27,7 +27,8 @@ impl BoundedText {
         self.push(b"\n");
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    /// Adds bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
         let room = if self.tail.is_empty() { self.head_cap - self.head.len() } else { 0 };
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(first);

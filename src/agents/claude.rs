@@ -13,10 +13,13 @@
 //!   and local settings stay out in any case. `CLAUDE.md` is context and is read either way.
 //! * `--strict-mcp-config` with an empty list keeps all servers out, `.mcp.json` too, so a worker
 //!   cannot call the bridge again.
+//! * A prompt that begins with `/` is a command of the CLI's; a line end in front makes it text.
 //! * Nothing of this is kept by a resumed session, so it is all given again.
 //! * `bypassPermissions` is refused by the CLI for root.
 
 mod parser;
+
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -89,6 +92,7 @@ const GRAMMAR: Grammar = Grammar {
         ("--verbose", OWNED),
         ("--model", OWNED),
         ("--output-format", FORMAT),
+        ("--json-schema", OWNED),
         ("--input-format", FORMAT),
         ("--replay-user-messages", FORMAT),
         ("-h", FORMAT),
@@ -163,17 +167,25 @@ impl Agent for Claude {
             GRAMMAR.check(&settings.extra_args)?;
             args.extend(settings.extra_args.iter().cloned());
         }
+        if let Some(schema) = request.report_schema {
+            args.extend(["--json-schema".into(), schema.to_string()]);
+        }
         // Last, so that it ends any list option in front of it.
         args.extend(permission(request.sandbox).iter().map(|arg| (*arg).to_owned()));
-        Ok(Launch { args, env: super::extra_env(request), pass_env: self.home_variables().to_vec() })
+        let pass_env = super::passed(self.home_variables());
+        Ok(Launch { args, env: super::extra_env(request), pass_env, ..Launch::default() })
+    }
+
+    fn input(&self, prompt: String) -> String {
+        super::no_command(prompt)
     }
 
     fn takes_endpoint(&self, _settings: &AgentConfig) -> Result<(), AgentError> {
         Ok(())
     }
 
-    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
-        endpoint::attach_claude(args, endpoint)
+    fn attach(&self, launch: &mut Launch, endpoint: &Endpoint, _run_dir: &Path) -> Result<(), AgentError> {
+        endpoint::attach_claude(launch, endpoint)
     }
 
     fn home_variables(&self) -> &'static [&'static str] {
@@ -188,7 +200,7 @@ impl Agent for Claude {
         verdicts::version_in(stdout)
     }
 
-    fn auth_args(&self) -> Option<Vec<String>> {
+    fn auth_args(&self, _version: Option<&str>) -> Option<Vec<String>> {
         Some(["auth", "status"].map(String::from).to_vec())
     }
 
@@ -251,6 +263,12 @@ mod tests {
         );
         assert_eq!(launch.pass_env, ["CLAUDE_CONFIG_DIR"]);
         assert!(launch.env.is_empty());
+    }
+
+    #[test]
+    fn a_prompt_is_no_command() {
+        assert_eq!(Claude.input("/clear".into()), "\n/clear");
+        assert_eq!(Claude.input("say /clear".into()), "say /clear");
     }
 
     #[test]

@@ -18,11 +18,14 @@
 //!   `--disable NAME` with an unknown name ends the CLI.
 
 mod parser;
+mod settings;
+
+use std::path::Path;
 
 use super::arguments::{AUTHORITY, FORMAT, Grammar, OWNED, PLACE, TOOLS};
 use super::{
-    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Endpoint, Launch, LaunchRequest, RunEnd,
-    StreamParser, endpoint, path_text, redaction, verdicts,
+    Agent, AgentError, AuthFinding, AuthStatus, Capabilities, Endpoint, Launch, LaunchRequest, PrivateFiles,
+    RunEnd, StreamParser, endpoint, path_text, redaction, verdicts,
 };
 use crate::config::AgentConfig;
 use crate::policy::{AgentId, Sandbox};
@@ -63,6 +66,7 @@ const GRAMMAR: Grammar = Grammar {
         ("--experimental-json", FORMAT),
         ("-o", FORMAT),
         ("--output-last-message", FORMAT),
+        ("--output-schema", OWNED),
         ("-h", FORMAT),
         ("--help", FORMAT),
         ("-V", FORMAT),
@@ -75,57 +79,8 @@ const GRAMMAR: Grammar = Grammar {
     ],
     switches: &["--oss", "--strict-config", "--ephemeral"],
     glued_values: true,
-    value: refused_value,
+    value: settings::refused,
 };
-
-/// Top-level settings that decide authority, tools or place, or that start programs.
-const REFUSED_KEYS: &[&str] = &[
-    "sandbox",
-    "approval",
-    "permissions",
-    "default_permissions",
-    "mcp_servers",
-    "shell_environment_policy",
-    "projects",
-    "profile",
-    "hooks",
-    "notify",
-    "plugins",
-    "apps",
-    "windows",
-    "tools",
-    "web_search",
-    "trust",
-];
-
-fn refused_value(flag: &str, value: &str) -> Option<&'static str> {
-    match flag {
-        "-c" | "--config" => {
-            let (key, _) = value.split_once('=')?;
-            let key: String =
-                key.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'')).collect();
-            let key = key.trim_start_matches('.').to_lowercase();
-            if REFUSED_KEYS.iter().any(|refused| key.starts_with(refused)) {
-                return Some(AUTHORITY);
-            }
-            match key.strip_prefix("features") {
-                Some("") => Some(AUTHORITY),
-                Some(feature) if touches_authority(feature) => Some(AUTHORITY),
-                _ => None,
-            }
-        }
-        "--enable" | "--disable" if touches_authority(value) => Some(AUTHORITY),
-        _ => None,
-    }
-}
-
-/// Feature switches that are about what a worker may do.
-fn touches_authority(feature: &str) -> bool {
-    let feature = feature.to_lowercase();
-    ["sandbox", "approval", "permission", "guardian", "hook", "exec_policy"]
-        .iter()
-        .any(|word| feature.contains(word))
-}
 
 /// A parser of Codex's event stream, for every agent that speaks it.
 pub(super) fn parser(resume: Option<&str>, tested_version: &'static str) -> Box<dyn StreamParser> {
@@ -206,8 +161,15 @@ impl Agent for Codex {
                 args.extend(["-m".into(), model.into()]);
             }
         }
+        let mut private = None;
+        if let Some(schema) = request.report_schema {
+            let file = request.run_dir.join("report-schema.json");
+            args.extend(["--output-schema".into(), path_text(&file)?.to_owned()]);
+            private = Some(PrivateFiles::one(file, schema.to_string()));
+        }
         args.push("-".into());
-        Ok(Launch { args, env: super::extra_env(request), pass_env: self.home_variables().to_vec() })
+        let pass_env = super::passed(self.home_variables());
+        Ok(Launch { args, env: super::extra_env(request), pass_env, private, ..Launch::default() })
     }
 
     fn takes_endpoint(&self, settings: &AgentConfig) -> Result<(), AgentError> {
@@ -217,8 +179,8 @@ impl Agent for Codex {
         Ok(())
     }
 
-    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
-        endpoint::attach_codex(args, endpoint)
+    fn attach(&self, launch: &mut Launch, endpoint: &Endpoint, _run_dir: &Path) -> Result<(), AgentError> {
+        endpoint::attach_codex(launch, endpoint)
     }
 
     fn home_variables(&self) -> &'static [&'static str] {
@@ -233,7 +195,7 @@ impl Agent for Codex {
         verdicts::version_in(stdout)
     }
 
-    fn auth_args(&self) -> Option<Vec<String>> {
+    fn auth_args(&self, _version: Option<&str>) -> Option<Vec<String>> {
         Some(["login", "status"].map(String::from).to_vec())
     }
 
@@ -409,6 +371,8 @@ mod tests {
             (&["-c", "notify=[\"sh\"]"], "-c notify"),
             (&["-c", "\"sandbox_mode\"=1"], "-c \"sandbox_mode\""),
             (&["-c", "features={exec_permission_approvals=true}"], "-c features"),
+            (&["-c", "agents.x.config_file=\"/x.toml\""], "-c agents.x.config_file"),
+            (&["--dangerously-anything-new"], "--dangerously-anything-new"),
             (&["--enable", "request_permissions_tool"], "--enable request_permissions_tool"),
             (&["--json"], "--json"),
             (&["-o", "/x"], "-o"),
@@ -422,6 +386,44 @@ mod tests {
             let mut settings = settings("codex");
             settings.extra_args = args.iter().map(|arg| (*arg).to_owned()).collect();
             assert_eq!(refused_flag(Codex.launch(&request(&settings))), flag, "{args:?}");
+        }
+    }
+
+    /// Whatever Codex would run stands outside of the sandbox, with the user's own rights.
+    #[test]
+    fn extra_arguments_that_start_programs_are_refused_however_deep_they_are_hidden() {
+        for (args, flag) in [
+            (&["-c", "model_providers.x.auth.command=\"sh\""][..], "-c model_providers.x.auth.command"),
+            (&["-cmodel_providers.x.auth.command=sh"], "-c model_providers.x.auth.command"),
+            (&["--config=model_providers.x.auth={command=\"sh\"}"], "--config model_providers.x.auth"),
+            (&["-c", "model_providers.x={name=\"x\",auth={command=\"sh\",args=[]}}"], "-c model_providers.x"),
+            (&["-c", "model_providers={x={auth.command=\"sh\"}}"], "-c model_providers"),
+            (&["-c", "model_providers={\"x\"={\"auth\"={\"command\"=\"sh\"}}}"], "-c model_providers"),
+            (&["-c", " model_providers . \"x\" . Auth = {}"], "-c model_providers . \"x\" . Auth"),
+            (&["-c", "model_providers.x.token_command=\"sh\""], "-c model_providers.x.token_command"),
+            (&["-c", "otel.exporter=[{headers-helper=\"sh\"}]"], "-c otel.exporter"),
+            (&["-c", "zsh_path=\"/tmp/x\""], "-c zsh_path"),
+            (&["-c", "js_repl_node_path=\"/tmp/x\""], "-c js_repl_node_path"),
+            (&["-c", "skills.config=[]"], "-c skills.config"),
+            (&["-c", "marketplaces.x.source=\"y\""], "-c marketplaces.x.source"),
+        ] {
+            let mut settings = settings("codex");
+            settings.extra_args = args.iter().map(|arg| (*arg).to_owned()).collect();
+            assert_eq!(refused_flag(Codex.launch(&request(&settings))), flag, "{args:?}");
+        }
+        let provider = "model_providers.x={name=\"x\",base_url=\"http://127.0.0.1/v1\",env_key=\"K\",\
+                        wire_api=\"responses\",http_headers={\"X-Auth\"=\"1\"},requires_openai_auth=false}";
+        for setting in [
+            provider,
+            "model_providers.x.env_http_headers={\"X-Command\"=\"NAME\"}",
+            "preferred_auth_method=\"apikey\"",
+            "cli_auth_credentials_store=\"file\"",
+            "model_reasoning_effort=\"high\"",
+            "developer_instructions=run the command {auth = 1}",
+        ] {
+            let mut settings = settings("codex");
+            settings.extra_args = vec!["-c".into(), setting.into()];
+            assert!(Codex.launch(&request(&settings)).is_ok(), "{setting}");
         }
     }
 

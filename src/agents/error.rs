@@ -20,6 +20,15 @@ codes! {
     AGENT_PATH_NOT_TEXT { exit: Refused, retryable: false,
         cause: "A folder or file name is not valid Unicode, so it cannot be passed to the agent exactly.",
         remedy: "Use a folder or file whose name is valid Unicode." }
+    AGENT_VERSION_UNSUPPORTED { exit: Refused, retryable: false,
+        cause: "The installed version of the agent's CLI is older than the first one that this program can work with.",
+        remedy: "Update the agent's CLI, then try again; a restart is not needed." }
+    AGENT_PROMPT_TOO_LONG { exit: Refused, retryable: false,
+        cause: "The installed version of the agent's CLI takes its prompt as an argument, and this one is too long for that.",
+        remedy: "Update the agent's CLI, or send a shorter prompt that names a file to read." }
+    AGENT_PROMPT_IS_COMMAND { exit: Refused, retryable: false,
+        cause: "The prompt begins with a word that the agent's CLI would take for a command of its own, and in a read-only run that cannot be switched off.",
+        remedy: "Begin the prompt with another word." }
     AGENT_ENDPOINT_UNSUPPORTED { exit: Refused, retryable: false,
         cause: "Tools were asked for by name, or an endpoint was to be attached, for an agent that cannot be given one.",
         remedy: "Leave the tools out, or name another agent." }
@@ -55,6 +64,34 @@ pub enum AgentError {
         /// The id, clipped.
         id: String,
     },
+    /// Too old.
+    #[error("{agent} {version} is too old; {oldest} or newer is needed")]
+    VersionUnsupported {
+        /// The agent.
+        agent: AgentId,
+        /// What is installed.
+        version: String,
+        /// The first that can be used.
+        oldest: String,
+    },
+    /// A prompt that does not fit into an argument.
+    #[error("the prompt has {bytes} bytes; this version of {agent} takes {limit}")]
+    PromptTooLong {
+        /// The agent.
+        agent: AgentId,
+        /// Length of the prompt.
+        bytes: usize,
+        /// The longest.
+        limit: usize,
+    },
+    /// A prompt that would be a command.
+    #[error("{agent} would take {word:?} at the beginning of the prompt for a command")]
+    PromptIsCommand {
+        /// The agent.
+        agent: AgentId,
+        /// The word, clipped.
+        word: String,
+    },
     /// A path that has no exact text form.
     #[error("{0} is not valid Unicode")]
     PathNotText(String),
@@ -75,6 +112,9 @@ impl Coded for AgentError {
             Self::ExtraArgRefused { .. } => &AGENT_EXTRA_ARG_REFUSED,
             Self::ModelRefused(_) => &AGENT_MODEL_REFUSED,
             Self::ResumeIdRefused { .. } => &AGENT_RESUME_ID_REFUSED,
+            Self::VersionUnsupported { .. } => &AGENT_VERSION_UNSUPPORTED,
+            Self::PromptTooLong { .. } => &AGENT_PROMPT_TOO_LONG,
+            Self::PromptIsCommand { .. } => &AGENT_PROMPT_IS_COMMAND,
             Self::PathNotText(_) => &AGENT_PATH_NOT_TEXT,
             Self::EndpointUnsupported(_) => &AGENT_ENDPOINT_UNSUPPORTED,
             Self::EndpointNeedsIsolation(_) => &AGENT_ENDPOINT_NEEDS_ISOLATION,

@@ -75,7 +75,7 @@ impl Agent for Mock {
             GRAMMAR.check(&request.settings.extra_args)?;
             args.extend(request.settings.extra_args.iter().cloned());
         }
-        Ok(Launch { args, env: super::extra_env(request), pass_env: Vec::new() })
+        Ok(Launch { args, env: super::extra_env(request), ..Launch::default() })
     }
 
     fn takes_endpoint(&self, _settings: &AgentConfig) -> Result<(), AgentError> {
@@ -83,8 +83,8 @@ impl Agent for Mock {
     }
 
     /// A script finds the address in the arguments of its run (`record`).
-    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
-        args.extend(["--endpoint".to_owned(), endpoint.url.clone()]);
+    fn attach(&self, launch: &mut Launch, endpoint: &Endpoint, _run_dir: &Path) -> Result<(), AgentError> {
+        launch.args.extend(["--endpoint".to_owned(), endpoint.url.clone()]);
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Agent for Mock {
         verdicts::version_in(stdout)
     }
 
-    fn auth_args(&self) -> Option<Vec<String>> {
+    fn auth_args(&self, _version: Option<&str>) -> Option<Vec<String>> {
         None
     }
 

@@ -4,6 +4,7 @@
 //! process, opens a file or looks at the clock, so recorded streams test it completely. The one
 //! exception is [`mock_program`], the worker side of the built-in scripted agent.
 
+mod antigravity;
 mod arguments;
 mod bounded;
 mod claude;
@@ -11,24 +12,34 @@ mod codex;
 pub mod endpoint;
 mod error;
 mod evidence;
+mod failure;
+mod gemini;
+mod login_question;
 mod mock;
 pub mod mock_program;
+mod private_files;
+mod prompt_way;
 pub mod redaction;
 mod servers;
 mod verdicts;
 
 pub use endpoint::Endpoint;
 pub use error::{AgentError, CODES};
+pub use failure::Failure;
+pub use login_question::{LoginAnswer, LoginQuestion};
+pub use private_files::{Inherited, KeptFolder, LOG_NAME, LoginCopy, PlannedFile, PrivateFiles};
+pub use prompt_way::PromptWay;
 pub use servers::{Refusal, ServerRule};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::AgentConfig;
-use crate::policy::{self, AgentId, Sandbox};
+use crate::policy::{self, AgentId, ExecutionMode, Sandbox};
 use crate::process::PoliteStop;
 
 /// What a backend can do. Field names are part of the MCP contract.
@@ -58,8 +69,14 @@ pub struct Capabilities {
 pub struct LaunchRequest<'a> {
     /// Canonical working folder.
     pub cwd: &'a Path,
+    /// The prompt as it will be sent. Most agents do not look at it.
+    pub prompt: &'a str,
     /// Granted authority.
     pub sandbox: Sandbox,
+    /// How far the worker is trusted with it.
+    pub execution_mode: Option<ExecutionMode>,
+    /// The run's own deadline, for agents with one of their own.
+    pub timeout: Duration,
     /// Model, already checked by [`check_model`].
     pub model: Option<&'a str>,
     /// Provider session to resume, already checked by [`Agent::accepts_native_id`].
@@ -68,17 +85,30 @@ pub struct LaunchRequest<'a> {
     pub settings: &'a AgentConfig,
     /// Strict turns drop `extraArgs` and `extraEnv`.
     pub strict: bool,
+    /// The run folder. It does not exist yet, and is only made if the launch asks for it.
+    pub run_dir: &'a Path,
+    /// What the installed program says its version is; only looked up for an agent whose
+    /// [version decides](Agent::version_decides).
+    pub cli_version: Option<&'a str>,
+    /// A JSON Schema that the final answer is to follow. Agents that cannot be held to one leave it out.
+    pub report_schema: Option<&'a Value>,
 }
 
-/// A start, as the adapter wants it. The prompt always travels on standard input.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A start, as the adapter wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// Arguments after the program.
     pub args: Vec<String>,
     /// Variables to set, over the allowlisted ones.
     pub env: BTreeMap<String, String>,
     /// Extra names to pass on from the server's environment if present (the CLI's own home and so on).
-    pub pass_env: Vec<&'static str>,
+    pub pass_env: Vec<String>,
+    /// What the run folder holds; none, and there is no such folder.
+    pub private: Option<PrivateFiles>,
+    /// How the prompt gets there.
+    pub prompt: PromptWay,
+    /// Facts for the turn's record, beside those of [`Verdict::meta`].
+    pub facts: serde_json::Map<String, Value>,
 }
 
 /// How a run ended, as the process room saw it.
@@ -92,6 +122,8 @@ pub struct RunEnd<'a> {
     pub stderr_tail: &'a str,
     /// Bytes seen on standard output.
     pub stdout_bytes: u64,
+    /// The last part of the run folder's [`LOG_NAME`], readable text; empty if there is none.
+    pub log_tail: &'a str,
 }
 
 /// What became of a turn.
@@ -195,6 +227,9 @@ pub struct Verdict {
     pub meta: Value,
 }
 
+/// The name in [`Verdict::meta`] of the object that an answer by schema holds.
+pub const STRUCTURED_OUTPUT: &str = "structuredOutput";
+
 /// Something a person may want to see while the run goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
@@ -214,6 +249,14 @@ pub trait StreamParser {
     fn servers(&mut self, rule: ServerRule) {
         let _ = rule;
     }
+    /// The run's endpoint has been asked for its tools; said as soon as it is known, before the next line.
+    fn endpoint_asked(&mut self) {}
+    /// What the worker may do; said before the first line.
+    fn authority(&mut self, sandbox: Sandbox) {
+        let _ = sandbox;
+    }
+    /// The run was given a schema for its answer; said before the first line.
+    fn expects_report(&mut self) {}
     /// A finding so far that should end the run at once (for instance a login prompt that waits).
     fn fatal(&self) -> Option<&str> {
         None
@@ -243,12 +286,27 @@ pub struct AuthFinding {
     pub detail: Option<String>,
 }
 
+/// Where a login leaves its traces, for a CLI that has no login probe.
+#[derive(Clone, Copy, Debug)]
+pub struct LoginTraces {
+    /// The variable that names the user's home for this CLI.
+    pub home_variable: &'static str,
+    /// Files below that home, any of which a login leaves behind.
+    pub files: &'static [&'static str],
+    /// Variables that are a login, or choose one.
+    pub variables: &'static [&'static str],
+}
+
 /// A backend.
 pub trait Agent: Send + Sync {
     /// Its id.
     fn id(&self) -> AgentId;
     /// Its name for people.
     fn display_name(&self) -> &'static str;
+    /// Whether it was measured against the real program.
+    fn is_verified(&self) -> bool {
+        true
+    }
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
     /// The program to start: a command name or path.
@@ -258,15 +316,27 @@ pub trait Agent: Send + Sync {
     }
     /// Arguments and environment of a turn, or why there can be none.
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, AgentError>;
+    /// What is written to standard input for a prompt.
+    fn input(&self, prompt: String) -> String {
+        prompt
+    }
     /// Whether its runs can have an endpoint, with these settings.
     fn takes_endpoint(&self, settings: &AgentConfig) -> Result<(), AgentError> {
         let _ = settings;
         Err(AgentError::EndpointUnsupported(self.id()))
     }
-    /// Adds an endpoint to the arguments of a launch. The token's own variable is set by the caller.
-    fn attach(&self, args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
-        let _ = (args, endpoint);
+    /// Adds an endpoint to a launch. The token's own variable is set by the caller.
+    fn attach(&self, launch: &mut Launch, endpoint: &Endpoint, run_dir: &Path) -> Result<(), AgentError> {
+        let _ = (launch, endpoint, run_dir);
         Err(AgentError::EndpointUnsupported(self.id()))
+    }
+    /// Whether a run with an endpoint can resume a session, and leaves one behind.
+    fn resumes_beside_endpoint(&self) -> bool {
+        true
+    }
+    /// Variables that [`Agent::attach`] sets, besides the token's.
+    fn endpoint_variables(&self) -> &'static [&'static str] {
+        &[]
     }
     /// A parser for one run; `resume` is the provider session that it was asked to resume.
     fn parser(&self, resume: Option<&str>) -> Box<dyn StreamParser>;
@@ -274,12 +344,29 @@ pub trait Agent: Send + Sync {
     fn version_args(&self) -> Vec<String> {
         vec!["--version".into()]
     }
+    /// Whether arguments depend on the version, so that it has to be known before a turn is planned.
+    fn version_decides(&self) -> bool {
+        false
+    }
     /// The version in that output.
     fn parse_version(&self, stdout: &str) -> Option<String>;
-    /// Arguments of the login probe; `None` if the CLI has none.
-    fn auth_args(&self) -> Option<Vec<String>>;
+    /// Arguments of the login probe of this version; `None` if the CLI has none.
+    fn auth_args(&self, version: Option<&str>) -> Option<Vec<String>>;
     /// Reads the login probe's answer.
     fn parse_auth(&self, end: &RunEnd<'_>, stdout: &str) -> AuthFinding;
+    /// Where to look for a login if there is no probe.
+    fn login_traces(&self) -> Option<LoginTraces> {
+        None
+    }
+    /// How to ask before each run whether the login works; none if a run itself tells in time.
+    fn login_question(&self) -> Option<&'static dyn LoginQuestion> {
+        None
+    }
+    /// Whether it is never installed through a package manager's script, so that on Windows such a script is
+    /// refused.
+    fn native_program_only(&self) -> bool {
+        false
+    }
     /// The command a person runs to log in.
     fn login_command(&self) -> &'static str;
     /// Whether a provider session id has the right shape to be resumed.
@@ -296,7 +383,7 @@ pub trait Agent: Send + Sync {
 
 /// Every agent of this build, in listing order.
 pub fn registry() -> &'static [&'static dyn Agent] {
-    &[&codex::Codex, &claude::Claude, &mock::Mock]
+    &[&codex::Codex, &claude::Claude, &gemini::Gemini, &antigravity::Antigravity, &mock::Mock]
 }
 
 /// The adapter of an agent, if this build has one.
@@ -339,6 +426,16 @@ fn check_request(agent: &dyn Agent, request: &LaunchRequest<'_>) -> Result<(), A
 /// Variables from the settings; strict turns get none.
 fn extra_env(request: &LaunchRequest<'_>) -> BTreeMap<String, String> {
     if request.strict { BTreeMap::new() } else { request.settings.extra_env.clone() }
+}
+
+/// A prompt that a CLI does not take for a command of its own: those begin with a slash.
+fn no_command(prompt: String) -> String {
+    if prompt.starts_with('/') { format!("\n{prompt}") } else { prompt }
+}
+
+/// Names as a launch passes them on.
+fn passed(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A path as an argument.

@@ -65,6 +65,7 @@ pub fn redact(text: &str) -> String {
     let text = assignments(&text);
     let text = schemes(&text);
     let text = url_parts(&text);
+    let text = login_addresses(&text);
     prefixed_tokens(&text)
 }
 
@@ -343,6 +344,30 @@ fn url_parts(text: &str) -> String {
     out
 }
 
+/// Addresses at which a login is asked for: who opens one from a chat logs in for somebody else. Host and path stay.
+fn login_addresses(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut copied, mut looked) = (0, 0);
+    for (at, found) in text.match_indices("://") {
+        let start = at + found.len();
+        // Another one within the same address belongs to it.
+        if start < looked {
+            continue;
+        }
+        let rest = &text[start..];
+        let end = rest.find(|c: char| c.is_whitespace() || "\"'<>)\\".contains(c)).unwrap_or(rest.len());
+        looked = start + end;
+        let Some((place, query)) = rest[..end].split_once('?') else { continue };
+        if !query.is_empty() && place.contains("/oauth") {
+            out.push_str(&text[copied..=start + place.len()]);
+            out.push_str(MARK);
+            copied = looked;
+        }
+    }
+    out.push_str(&text[copied..]);
+    out
+}
+
 /// Keys that are known by how they begin.
 fn prefixed_tokens(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -396,6 +421,8 @@ mod tests {
             ("https://user:hunter2@example.test/x", "hunter2"),
             ("https://example.test/x?a=1&access_token=hunter2&b=2", "hunter2"),
             ("https://example.test/x?key=hunter2", "hunter2"),
+            ("visit https://accounts.google.com/o/oauth2/auth?client_id=hunter2&state=x now", "hunter2"),
+            ("{\"url\":\"https://example.test/oauth/authorize?user_code=hunter2\"}", "hunter2"),
             ("ghp_0123456789abcdefghij", "0123456789"),
             ("-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----", "hunter2"),
             ("x-api-key: hunter2", "hunter2"),
@@ -413,6 +440,7 @@ mod tests {
             "input_tokens: 1234, output token maximum",
             "a basic functionality test of the bearer protocol",
             "https://example.test/path?page=2&sort=asc",
+            "https://example.test/oauth2/docs and /oauth2?",
             "the task-force said: ok",
             "\"token\": null",
             "max_token = 128",
@@ -509,7 +537,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_is_stable(text in "\\PC{0,80}|[a-z:=?&/@\"\\\\ .]{0,80}|((bearer|token|://|sk-|api key|[:=@?&\"]|[a-z0-9]{1,9}|é| ){0,16})") {
+        fn never_panics_and_is_stable(text in "\\PC{0,80}|[a-z:=?&/@\"\\\\ .]{0,80}|((bearer|token|://|/oauth|sk-|api key|[:=@?&\"]|[a-z0-9]{1,9}|é| ){0,16})") {
             let once = redact(&text);
             prop_assert_eq!(redact(&once), once.clone());
             prop_assert!(one_line(&text, 20).chars().count() <= 20);

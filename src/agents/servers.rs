@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::SERVER;
 use super::verdicts::Draft;
-use super::{Verdict, redaction};
+use super::{Outcome, Verdict, redaction};
 
 /// Which MCP servers a worker may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,16 @@ impl Refusal {
         let name = verdict.meta[Self::KEY].as_str()?;
         [Self::Foreign, Self::Missing].into_iter().find(|refusal| refusal.as_str() == name)
     }
+
+    /// A worker whose own events do not tell has never asked its endpoint for anything. A run that failed anyway
+    /// keeps its reason.
+    pub fn never_connected(verdict: &mut Verdict) {
+        if matches!(verdict.outcome, Outcome::Success | Outcome::Empty) {
+            verdict.outcome = Outcome::WorkerError;
+            verdict.detail = Some("the worker never asked the run's endpoint for its tools".to_owned());
+            verdict.meta[Self::KEY] = json!(Self::Missing.as_str());
+        }
+    }
 }
 
 /// Looks at the events of one run.
@@ -51,7 +61,7 @@ impl Refusal {
 pub(super) struct ServerWatch {
     pub rule: ServerRule,
     refusal: Option<(Refusal, String)>,
-    /// The worker has listed its servers.
+    /// The worker has listed its servers, or the endpoint was asked for its tools.
     listed: bool,
 }
 
@@ -90,10 +100,15 @@ impl ServerWatch {
         }
     }
 
+    /// The endpoint was asked for its tools, for a worker that lists no servers.
+    pub fn asked(&mut self) {
+        self.listed = true;
+    }
+
     /// The worker does something before it has listed its servers.
     pub fn began(&mut self) {
         if self.rule == ServerRule::Only && !self.listed {
-            self.missing("not listed");
+            self.missing("not known");
         }
     }
 
@@ -101,6 +116,35 @@ impl ServerWatch {
     pub fn call(&mut self, server: &Value) {
         if self.rule == ServerRule::Only && server.as_str() != Some(SERVER) {
             self.foreign("the worker called the MCP server", server.as_str());
+        }
+    }
+
+    /// A tool that Gemini CLI's model has used.
+    pub fn gemini_tool(&mut self, name: &str) {
+        let Some(rest) = name.strip_prefix("mcp_") else { return };
+        let is_ours = rest.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with('_'));
+        if self.rule != ServerRule::Any && !(self.rule == ServerRule::Only && is_ours) {
+            self.foreign("the worker called the MCP tool", Some(name));
+        }
+    }
+
+    /// The list of tools of Antigravity's CLI, as far as their names say whose they are.
+    pub fn antigravity_tools(&mut self, tools: &Value) {
+        let names = tools.as_array().into_iter().flatten().filter_map(Value::as_str);
+        for name in names {
+            // `mcp(SERVER/TOOL)` is how its rules name them; other forms may be built-in tools.
+            let server = name.strip_prefix("mcp(").and_then(|rest| rest.split('/').next());
+            let ours = self.rule == ServerRule::Only && server == Some(SERVER);
+            if self.rule != ServerRule::Any && server.is_some() && !ours {
+                self.foreign("the worker has the MCP tool", Some(name));
+            }
+        }
+    }
+
+    /// What Gemini CLI says when a server cannot be used.
+    pub fn gemini_stderr(&mut self, tail: &str) {
+        if self.rule == ServerRule::Only && tail.contains("MCP issues detected") {
+            self.missing("not usable");
         }
     }
 

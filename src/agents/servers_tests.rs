@@ -15,7 +15,8 @@ fn run(agent: AgentId, rule: ServerRule, events: &[Value], end: &RunEnd<'_>) -> 
     (parser.finish(end), fatal)
 }
 
-const OK: RunEnd<'_> = RunEnd { exit_code: Some(0), signal: None, stderr_tail: "", stdout_bytes: 1 };
+const OK: RunEnd<'_> =
+    RunEnd { exit_code: Some(0), signal: None, stderr_tail: "", stdout_bytes: 1, log_tail: "" };
 
 /// A whole, well-ended run of Claude Code with this start.
 fn claude(rule: ServerRule, init: Value) -> (Verdict, Option<String>) {

@@ -36,11 +36,17 @@ pub(super) fn settings(bin: &str) -> AgentConfig {
 pub(super) fn request(settings: &AgentConfig) -> LaunchRequest<'_> {
     LaunchRequest {
         cwd: Path::new("/project"),
+        prompt: "do it",
         sandbox: Sandbox::ReadOnly,
+        execution_mode: None,
+        timeout: Duration::from_secs(600),
         model: None,
         resume: None,
         settings,
         strict: false,
+        run_dir: Path::new("/state/runs/1"),
+        cli_version: None,
+        report_schema: None,
     }
 }
 
@@ -81,8 +87,8 @@ pub(super) fn exit(code: i64) -> RunEnd<'static> {
 fn agents_without_an_adapter_say_so() {
     for id in AgentId::ALL {
         match id {
-            AgentId::Codex | AgentId::Claude | AgentId::Mock => assert_eq!(require(id).unwrap().id(), id),
-            _ => assert_eq!(require(id).err().unwrap().doc().code, "AGENT_NOT_AVAILABLE"),
+            AgentId::Manus => assert_eq!(require(id).err().unwrap().doc().code, "AGENT_NOT_AVAILABLE"),
+            _ => assert_eq!(require(id).unwrap().id(), id),
         }
     }
 }

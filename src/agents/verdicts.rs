@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::evidence::{self, Finding};
-use super::{Outcome, RunEnd, UsageReport, Verdict};
+use super::{Failure, Outcome, RunEnd, UsageReport, Verdict};
 
 /// A verdict in the making.
 pub(super) struct Draft {
@@ -15,6 +15,8 @@ pub(super) struct Draft {
     pub usage: UsageReport,
     /// Version in the stream.
     pub cli_version: Option<String>,
+    /// Why it failed, if structured output proves it; else the words of the failure are looked at.
+    pub cause: Option<Failure>,
     /// Version of the CLI that this adapter was measured with.
     tested_version: &'static str,
     /// The session that was asked for.
@@ -28,6 +30,7 @@ impl Draft {
             native_id: None,
             usage: UsageReport::default(),
             cli_version: None,
+            cause: None,
             tested_version,
             resume: resume.map(str::to_owned),
         }
@@ -40,6 +43,9 @@ impl Draft {
             && !asked.eq_ignore_ascii_case(got)
         {
             self.meta.insert("resumeMismatch".into(), json!(true));
+            if outcome != Outcome::Success {
+                self.meta.insert(Failure::KEY.into(), json!(Failure::ConversationLost.as_str()));
+            }
         }
         Verdict {
             outcome,
@@ -55,6 +61,13 @@ impl Draft {
     /// A failure that its own words explain; without a telling phrase it is a worker error.
     pub fn fail(mut self, finding: Option<Finding>, why: &str, answer: String) -> Verdict {
         let mut detail = evidence::detail(why);
+        let cause = self.cause.or_else(|| match finding {
+            Some(finding) => Failure::from_finding(finding),
+            None => Failure::in_text(why),
+        });
+        if let Some(cause) = cause {
+            self.meta.insert(Failure::KEY.into(), json!(cause.as_str()));
+        }
         if let Some(finding) = finding {
             finding.note(why, &mut self.meta);
             match finding {

@@ -14,6 +14,7 @@ pub fn all() -> impl Iterator<Item = &'static CodeDoc> {
         crate::error::CODES,
         crate::platform::CODES,
         crate::process::CODES,
+        crate::relay::CODES,
         crate::scope::CODES,
         crate::store::CODES,
     ]

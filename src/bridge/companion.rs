@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::errors::BridgeError;
 use super::run_scope::RunScope;
 use crate::agents::endpoint::TOKEN_VARIABLE;
-use crate::agents::{Endpoint, Outcome, Verdict, redaction};
+use crate::agents::{Endpoint, Outcome, STRUCTURED_OUTPUT, Verdict, redaction};
 use crate::context::Context;
 use crate::error::Result;
 use crate::policy::Sandbox;
@@ -41,6 +41,8 @@ pub trait OpenCompanion: Send {
     fn token(&self) -> String;
     /// Names of the tools that it offers.
     fn tools(&self) -> Vec<String>;
+    /// Whether a client has asked for them.
+    fn was_listed(&self) -> bool;
     /// Revokes the token, ends what is running, and tells what there was.
     fn close(self: Box<Self>) -> CompanionEnd;
 }
@@ -50,6 +52,8 @@ pub trait OpenCompanion: Send {
 pub struct CompanionEnd {
     /// The last report handed in.
     pub report: Option<Value>,
+    /// Somebody asked for the list of tools.
+    pub listed: bool,
     /// Calls answered.
     pub calls: u64,
     /// Calls and connections refused.
@@ -76,6 +80,8 @@ pub struct CompanionRun<'a> {
     pub scope: &'a RunScope,
     /// The prompt as the caller wrote it.
     pub prompt: &'a str,
+    /// Values in the worker's environment that must not be written down; the endpoint's own token is not among them.
+    pub secrets: &'a [String],
     /// Where activity and questions go.
     pub notices: Notices,
 }
@@ -96,23 +102,33 @@ impl CompanionRun<'_> {
     }
 }
 
+/// What an endpoint tells.
+#[derive(Debug)]
+pub(super) enum Notice {
+    /// What the worker does now.
+    Activity(String),
+    /// A question was recorded as open.
+    Asked,
+}
+
 /// Takes what an endpoint has to tell, from any thread; after the run it is heard by nobody.
 #[derive(Clone, Debug)]
-pub struct Notices(Sender<String>);
+pub struct Notices(Sender<Notice>);
 
 impl Notices {
-    pub(super) fn channel() -> (Self, Receiver<String>) {
+    pub(super) fn channel() -> (Self, Receiver<Notice>) {
         let (sender, receiver) = channel();
         (Self(sender), receiver)
     }
 
     /// What the worker does now.
     pub fn activity(&self, line: &str) {
-        let _ = self.0.send(redaction::one_line(line, NOTICE_CHARS));
+        let _ = self.0.send(Notice::Activity(redaction::one_line(line, NOTICE_CHARS)));
     }
 
-    /// A question that waits, so that a person who looks on sees it.
-    pub fn question(&self, text: &str) {
+    /// A question that waits in the store, so that whoever waits for the turn looks at it.
+    pub fn asked(&self, text: &str) {
+        let _ = self.0.send(Notice::Asked);
         self.activity(&format!("asking: {text}"));
     }
 }
@@ -151,6 +167,12 @@ impl Attached {
             (attached.endpoint.url, attached.endpoint.tools, attached.token) = (url, tools, token);
         }
         Ok(attached)
+    }
+
+    /// Whether a client has asked for its tools.
+    pub fn was_listed(&self) -> bool {
+        let Some(open) = &self.open else { return false };
+        catch_unwind(AssertUnwindSafe(|| open.was_listed())).unwrap_or(false)
     }
 
     /// Closes it. What it saw is lost if closing fails, and then that is said.
@@ -196,6 +218,13 @@ pub(super) fn note(end: std::result::Result<CompanionEnd, String>, tools: &[Stri
     }
 }
 
+/// What an answer that follows a schema holds is kept within the same bounds as a report.
+pub(super) fn bound_structured(verdict: &mut Verdict) {
+    if let Some(structured) = verdict.meta.get_mut(STRUCTURED_OUTPUT) {
+        *structured = bounded(structured, REPORT_BYTES);
+    }
+}
+
 /// A report in at most so many bytes of JSON: its long texts and lists are cut, more of them the less room there is.
 pub(super) fn bounded(report: &Value, max_bytes: usize) -> Value {
     if report.to_string().len() <= max_bytes {
@@ -233,4 +262,4 @@ fn cut(value: &Value, chars: usize, items: usize, depth: usize) -> Value {
 
 #[cfg(test)]
 #[path = "companion_tests.rs"]
-mod tests;
+pub(super) mod tests;

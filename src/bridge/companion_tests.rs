@@ -10,7 +10,7 @@ use super::super::run_spec::RunSpec;
 use super::super::supervise::{Events, supervise};
 use super::super::usage::KnownTotals;
 use super::*;
-use crate::agents::ServerRule;
+use crate::agents::{Launch, ServerRule};
 use crate::config::tests::World;
 use crate::config::{OnDisconnect, ScopeTool};
 use crate::policy::AgentId;
@@ -25,7 +25,7 @@ impl Companion for Unavailable {
     }
 }
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+pub(in crate::bridge) const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What the fake does instead of working.
@@ -93,6 +93,10 @@ impl OpenCompanion for FakeOpen {
         vec!["note".into()]
     }
 
+    fn was_listed(&self) -> bool {
+        false
+    }
+
     fn close(self: Box<Self>) -> CompanionEnd {
         let store = Store::open(&self.state, self.context.clock).unwrap();
         let state = store.turn(&self.turn).unwrap().state;
@@ -102,19 +106,19 @@ impl OpenCompanion for FakeOpen {
         if self.fault == Fault::ClosePanics {
             panic!("close went wrong");
         }
-        CompanionEnd { report: self.report.clone(), calls: 3, refused: 1, unrecorded: None }
+        CompanionEnd { report: self.report.clone(), listed: true, calls: 3, refused: 1, unrecorded: None }
     }
 }
 
 /// One run of a shell script as the worker, in a world of its own.
-struct Run {
-    world: World,
-    spec: RunSpec,
+pub(in crate::bridge) struct Run {
+    pub(in crate::bridge) world: World,
+    pub(in crate::bridge) spec: RunSpec,
     fake: Fake,
 }
 
 impl Run {
-    fn new(script: &str) -> Self {
+    pub(in crate::bridge) fn new(script: &str) -> Self {
         let world = World::new();
         let cwd = world.at("work");
         let turn = NewTurn {
@@ -153,9 +157,9 @@ impl Run {
             turn,
             outbound: "the task".into(),
             program: "/bin/sh".into(),
-            args: ["-c", script, "sh"].map(String::from).to_vec(),
-            set_env: Default::default(),
-            pass_env: Vec::new(),
+            launch: Launch { args: ["-c", script, "sh"].map(String::from).to_vec(), ..Launch::default() },
+            report: false,
+            login: None,
             totals: KnownTotals::default(),
             start_ms: None,
             idle_ms: None,
@@ -166,6 +170,9 @@ impl Run {
             on_disconnect: OnDisconnect::Cancel,
             scope: Some(scope),
             servers: ServerRule::Only,
+            observe: false,
+            observe_ms: 10_000,
+            checks: Default::default(),
         };
         let fake = Fake { fault: Fault::Nothing, report: None, seen: Arc::default() };
         Self { world, spec, fake }
@@ -181,12 +188,12 @@ impl Run {
         self
     }
 
-    fn store(&self) -> Store {
+    pub(in crate::bridge) fn store(&self) -> Store {
         Store::open(&self.spec.state_dir, self.world.context.clock).unwrap()
     }
 
     /// Runs it to its end and gives its record.
-    fn go(&self) -> TurnRow {
+    pub(in crate::bridge) fn go(&self) -> TurnRow {
         self.go_beside(&AtomicBool::new(false))
     }
 
@@ -232,7 +239,7 @@ impl Run {
 }
 
 /// A well-ended answer in the stand-in's event stream, with what the worker found in its environment.
-const ANSWER: &str = r#"echo $$ > pid
+pub(in crate::bridge) const ANSWER: &str = r#"echo $$ > pid
 printf '{"type":"thread.started","thread_id":"01a22da4-c4d5-7380-a8a6-b574a17c03d0"}\n{"type":"turn.started"}\n'
 printf '{"type":"item.completed","item":{"id":"i","type":"agent_message","text":"%s"}}\n' "$*|$NO_PROXY|$AGENT_BRIDGE_SCOPE"
 printf '{"type":"turn.completed","usage":{"input_tokens":1,"output_tokens":1}}\n'"#;
@@ -267,7 +274,7 @@ fn the_record_names_the_variable_and_not_its_value() {
         ["AGENT_BRIDGE_SCOPE", "NO_PROXY"].iter().all(|name| names.iter().any(|n| n == name)),
         "{names:?}"
     );
-    assert_eq!(attempt.args, run.spec.args);
+    assert_eq!(attempt.args, run.spec.launch.args);
 }
 
 #[test]
@@ -340,7 +347,7 @@ fn it_is_closed_at_a_deadline() {
 fn it_is_closed_when_the_worker_cannot_be_started() {
     let mut run = Run::new("");
     // Longer than any system lets an argument be.
-    run.spec.args.push("x".repeat(4 << 20));
+    run.spec.launch.args.push("x".repeat(4 << 20));
     let row = run.go();
     assert_eq!(run.seen(), IN_ORDER);
     assert!(end(&row).code.is_some() && end(&row).outcome == Outcome::WorkerError, "{row:?}");
@@ -406,6 +413,7 @@ fn a_panic_of_the_supervisor_closes_it_too() {
         sandbox: Sandbox::ReadOnly,
         scope: run.spec.scope.as_ref().unwrap(),
         prompt: "",
+        secrets: &[],
         notices,
     };
     let unwound = catch_unwind(AssertUnwindSafe(|| {
@@ -439,6 +447,7 @@ fn the_answer_before_is_the_last_finished_one() {
         sandbox: Sandbox::ReadOnly,
         scope: run.spec.scope.as_ref().unwrap(),
         prompt: "",
+        secrets: &[],
         notices,
     };
     assert_eq!(next.previous_answer(10).unwrap().as_deref(), Some("--endpoint"));

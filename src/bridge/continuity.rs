@@ -45,9 +45,11 @@ pub(super) fn join(
     sandbox: Sandbox,
     model: Option<&str>,
     prompt: &str,
+    resumable: bool,
 ) -> Result<Joined> {
     let native = store.native_session(&session.id, agent.id())?.filter(|native| {
-        agent.capabilities().resume
+        resumable
+            && agent.capabilities().resume
             && agent.accepts_native_id(&native.id)
             && native.cwd == cwd
             && native.sandbox == sandbox

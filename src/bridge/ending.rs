@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::errors;
+use super::preflight::Refused;
 use super::run_spec::{RunEvent, RunSpec, Unrecorded};
 use super::usage::{self, TurnUsage};
 use crate::agents::endpoint::TOKEN_VARIABLE;
-use crate::agents::{self, Outcome, Refusal, Verdict, redaction};
+use crate::agents::{self, Failure, Outcome, Refusal, Verdict, redaction};
 use crate::error::Error;
 use crate::process::{Program, Report, Stopped};
 use crate::store::{NativeSession, Store, StoreError, TurnEnd};
@@ -27,6 +28,28 @@ impl Ended {
         let mut verdict = no_verdict(error.message());
         verdict.meta = json!({ "hint": error.hint() });
         Self { verdict, code: Some(error.code()), report: Report::default() }
+    }
+
+    /// The turn is recorded, but its worker was not started since its login does not work.
+    pub(super) fn refused_login(refused: &Refused) -> Self {
+        let mut verdict = no_verdict(&refused.detail);
+        let code = match refused.failure {
+            Failure::LoginRequired => {
+                verdict.outcome = Outcome::LoginRequired;
+                &errors::AGENT_LOGIN_REQUIRED
+            }
+            Failure::KeyringTimeout => &errors::AGENT_KEYRING_TIMEOUT,
+            _ => &errors::AGENT_AUTH_TIMEOUT,
+        };
+        verdict.meta = json!({ "hint": refused.hint, Failure::KEY: refused.failure.as_str() });
+        Self { verdict, code: Some(code.code), report: Report::default() }
+    }
+
+    /// The turn is recorded, but it was cancelled before its worker was started.
+    pub(super) fn cancelled(reason: String) -> Self {
+        let report = Report { stopped: Some(Stopped::Cancelled(reason)), ..Report::default() };
+        let (verdict, code) = judge(no_verdict("cancelled before the start"), &report);
+        Self { verdict, code, report }
     }
 }
 
@@ -64,15 +87,9 @@ pub(super) fn judge(mut verdict: Verdict, report: &Report) -> (Verdict, Option<&
         Some(Refusal::Missing) => Some(errors::WORKER_TOOLS_MISSING.code),
         None => None,
     };
-    let Some(stopped) = &report.stopped else {
-        if refusal.is_some() {
-            return (verdict, refusal);
-        }
-        if verdict.meta["resumeUnknown"] == json!(true) {
-            return (verdict, Some(errors::NATIVE_SESSION_LOST.code));
-        }
-        return (verdict, None);
-    };
+    let lost = verdict.meta["resumeUnknown"] == json!(true);
+    let seen = refusal.or(lost.then_some(errors::NATIVE_SESSION_LOST.code));
+    let Some(stopped) = &report.stopped else { return (verdict, seen) };
     let (outcome, code, detail) = match stopped {
         Stopped::Cancelled(reason) => {
             (Outcome::Cancelled, &errors::TURN_CANCELLED, format!("cancelled: {reason}"))
@@ -101,7 +118,7 @@ pub(super) fn judge(mut verdict: Verdict, report: &Report) -> (Verdict, Option<&
             (Outcome::WorkerError, &errors::OUTPUT_TOO_LARGE, format!("more output than {limit} bytes"))
         }
         // The parser itself saw what ended the run, so its verdict stands.
-        Stopped::Fatal(_) => return (verdict, refusal),
+        Stopped::Fatal(_) => return (verdict, seen),
     };
     verdict.outcome = outcome;
     verdict.detail = Some(detail);
@@ -127,7 +144,7 @@ fn mask_texts(value: &mut Value, secrets: &[&str]) {
 }
 
 /// A database that somebody holds for long is no reason to lose a result: each try waits ten seconds itself.
-fn patiently<T>(write: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+pub(super) fn patiently<T>(write: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
     for _ in 0..5 {
         match write() {
             Err(StoreError::Busy { .. }) => {}
@@ -144,6 +161,11 @@ pub(super) fn record(spec: &RunSpec, store: &Store, ended: Ended) -> RunEvent {
     let resumed = turn.resume.is_some() && turn.resume == verdict.native_id;
     let used = usage::turn_usage(&verdict.usage, resumed, spec.totals);
     let mut meta = verdict.meta;
+    for (name, value) in &spec.launch.facts {
+        if meta[name].is_null() {
+            meta[name] = value.clone();
+        }
+    }
     if let Some(version) = &verdict.cli_version {
         meta["cliVersion"] = json!(version);
     }
@@ -169,7 +191,9 @@ pub(super) fn record(spec: &RunSpec, store: &Store, ended: Ended) -> RunEvent {
         cost_usd: used.cost_usd,
         meta,
     };
-    let native = verdict.native_id.map(|id| native_session(spec, id, &used));
+    let kept =
+        spec.scope.is_none() || agents::agent(turn.agent).is_none_or(|agent| agent.resumes_beside_endpoint());
+    let native = verdict.native_id.filter(|_| kept).map(|id| native_session(spec, id, &used));
     let written = match answer_written {
         Ok(_) => patiently(|| store.finish_turn(&turn.id, &end, native.as_ref())),
         Err(error) => Err(error),

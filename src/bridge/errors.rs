@@ -2,6 +2,7 @@
 
 use crate::error::{CodeDoc, Coded};
 use crate::policy::{AgentId, Sandbox};
+use crate::store::QuestionKind;
 
 crate::codes! {
     AGENT_UNKNOWN { exit: Refused, retryable: false,
@@ -11,8 +12,14 @@ crate::codes! {
         cause: "The agent exists but the config does not enable it.",
         remedy: "Set `agents.<id>.enabled` to true in the config file and restart the host." }
     AGENT_LOGIN_REQUIRED { exit: Refused, retryable: true,
-        cause: "The agent's last run, a moment ago, ended because nobody is logged in.",
+        cause: "Nobody is logged in to the agent: its last run, a moment ago, ended for that, or it said so when it was asked before the run.",
         remedy: "Log in with the agent's own login command in a terminal, then try again." }
+    AGENT_AUTH_TIMEOUT { exit: Refused, retryable: true,
+        cause: "The agent was asked before the run whether its login works, and it did not answer in time, twice. The run was not started.",
+        remedy: "Try again in a moment; if it stays so, start the agent in a terminal and look what it waits for." }
+    AGENT_KEYRING_TIMEOUT { exit: Refused, retryable: true,
+        cause: "The key ring that holds the agent's login did not answer in time, twice. The run was not started.",
+        remedy: "Unlock the key ring of this session, or log in to the desktop, then try again." }
     PROMPT_INVALID { exit: Refused, retryable: false,
         cause: "The prompt is empty or longer than 1,000,000 characters.",
         remedy: "Send a prompt of 1 to 1,000,000 characters." }
@@ -49,6 +56,9 @@ crate::codes! {
     SCOPE_NOT_ALLOWED { exit: Refused, retryable: false,
         cause: "A run was to be given a tool, or an MCP server, that the config does not offer to this agent's runs.",
         remedy: "Leave it out, or let the user add it to `scope.tools` or `scope.servers` in the config file." }
+    CHECK_UNKNOWN { exit: Refused, retryable: false,
+        cause: "A run asked for a check that the config does not have.",
+        remedy: "Add it to `scope.checks` in the config file, or leave it out." }
     SCOPE_UNAVAILABLE { exit: Refused, retryable: false,
         cause: "The endpoint with the run's tools could not be opened, so the worker was not started.",
         remedy: "Look at the reason in the message; `scope_tools: []` (`--no-scope`) runs without the endpoint." }
@@ -79,6 +89,12 @@ crate::codes! {
     NATIVE_SESSION_LOST { exit: Unexpected, retryable: true,
         cause: "The agent does not know the conversation that was to be resumed.",
         remedy: "Continue the session again: the conversation will be replayed as context." }
+    ANSWER_FROM_WORKER { exit: Refused, retryable: false,
+        cause: "A worker, or something that runs beside one, tried to answer a worker's question. Who asks does not answer.",
+        remedy: "Answer from the host that delegated, or with `agent-bridge turns answer` in a terminal of your own." }
+    QUESTION_ANSWER_INVALID { exit: Usage, retryable: false,
+        cause: "A question is answered with a text of 1 to 8,000 characters, an approval with yes or no and perhaps a reason.",
+        remedy: "Pass `text` for a question and `approve` for an approval; `list_questions` shows which it is." }
     SUPERVISOR_FAILED { exit: Unexpected, retryable: true,
         cause: "The supervisor process could not be started, or ended without a word.",
         remedy: "Run `agent-bridge doctor`; look at the message for the operating system's reason." }
@@ -171,9 +187,23 @@ pub enum BridgeError {
         /// What there is.
         allowed: Vec<String>,
     },
+    /// Not in the config.
+    #[error("there is no check {0:?}")]
+    CheckUnknown(String),
     /// No endpoint.
     #[error("the endpoint of the run could not be opened: {0}")]
     ScopeUnavailable(String),
+    /// Asked from within a run.
+    #[error("a worker's question is not answered from within a run")]
+    AnswerFromWorker,
+    /// The wrong kind of answer.
+    #[error("this {} cannot be answered so: {why}", kind.as_str())]
+    AnswerInvalid {
+        /// What was asked.
+        kind: QuestionKind,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// The supervisor did not work.
     #[error("the turn's supervisor failed: {0}")]
     Supervisor(String),
@@ -205,7 +235,10 @@ impl Coded for BridgeError {
             Self::TooDeep { .. } => &DELEGATION_TOO_DEEP,
             Self::ContextTooLarge(_) => &CONTEXT_TOO_LARGE,
             Self::ScopeNotAllowed { .. } => &SCOPE_NOT_ALLOWED,
+            Self::CheckUnknown(_) => &CHECK_UNKNOWN,
             Self::ScopeUnavailable(_) => &SCOPE_UNAVAILABLE,
+            Self::AnswerFromWorker => &ANSWER_FROM_WORKER,
+            Self::AnswerInvalid { .. } => &QUESTION_ANSWER_INVALID,
             Self::Supervisor(_) => &SUPERVISOR_FAILED,
         }
     }

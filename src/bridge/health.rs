@@ -2,6 +2,8 @@
 //! with the same environment as a run, and remembered for a minute.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -9,19 +11,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::lock;
-use crate::agents::{self, Agent, AuthStatus, Capabilities, RunEnd, redaction};
+use super::probe::{PROBE_LIMIT, Probe as ProgramProbe};
+use crate::agents::{self, Agent, AuthStatus, Capabilities, LoginTraces, RunEnd, redaction};
 use crate::config::{AgentConfig, Config};
 use crate::context::Context;
 use crate::error::Error;
 use crate::policy::{AgentId, Sandbox};
-use crate::process::{self, ProcessError, Program};
+use crate::process::ProcessError;
 
 /// How long a finding is used.
 const FRESH: Duration = Duration::from_secs(60);
-/// Bound of one probe.
-const PROBE_LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes of a probe's output that are looked at.
-const PROBE_BYTES: usize = 64 << 10;
 
 /// Findings by agent.
 #[derive(Default)]
@@ -224,7 +223,8 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
         auth: unknown(),
         usable: false,
     };
-    let resolved = match process::resolve(&agent.program(settings, &context.exe), context) {
+    let program = ProgramProbe { context, config, agent, settings };
+    let resolved = match program.resolve() {
         Ok(resolved) => resolved,
         Err(error) => {
             // What is there and cannot be started is not the same as what is not there.
@@ -239,18 +239,7 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
     };
     // Of a script that is started through its interpreter, the script.
     let path = resolved.display.clone();
-    let run = |args: Vec<String>| {
-        let mut pass = settings.pass_env.clone();
-        pass.extend(agent.home_variables().iter().map(|name| (*name).to_owned()));
-        let program = Program {
-            program: resolved.program.clone(),
-            args: resolved.prefix_args.iter().cloned().chain(args.into_iter().map(Into::into)).collect(),
-            cwd: config.allowed_roots.first().cloned().unwrap_or_else(|| context.cwd.clone()),
-            env: process::worker_environment(context, &pass, &settings.extra_env),
-            stdin: Vec::new(),
-        };
-        process::capture(&program, PROBE_LIMIT, PROBE_BYTES)
-    };
+    let run = |args: Vec<String>| program.run(&resolved, args);
     let version = match run(agent.version_args()) {
         Ok(captured) if captured.report.exit_code == Some(0) => agent.parse_version(&captured.stdout),
         Ok(captured) => {
@@ -281,8 +270,11 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
             login_command: (finding.status == AuthStatus::Unauthenticated).then(|| agent.login_command()),
         }
     };
-    let auth = match agent.auth_args().map(run) {
-        None => found(&RunEnd::default(), ""),
+    let auth = match agent.auth_args(version.as_deref()).map(run) {
+        None => match agent.login_traces() {
+            Some(traces) => traced(context, agent, settings, &traces),
+            None => found(&RunEnd::default(), ""),
+        },
         Some(Err(error)) => AuthHealth { detail: Some(line(&error.to_string())), ..unknown() },
         Some(Ok(captured)) => {
             let end = RunEnd {
@@ -290,6 +282,7 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
                 signal: captured.report.signal,
                 stderr_tail: &captured.report.stderr_tail,
                 stdout_bytes: captured.report.stdout_bytes,
+                log_tail: "",
             };
             found(&end, &captured.stdout)
         }
@@ -297,6 +290,32 @@ fn probe(context: &Context, config: &Config, agent: &dyn Agent, settings: &Agent
     let usable = auth.status == AuthStatus::Authenticated;
     let binary = BinaryHealth { ok: true, version: version.map(|v| line(&v)), path: Some(path), error: None };
     AgentHealth { binary, auth, usable }
+}
+
+/// Whether a login left traces that a run would find, for a CLI that cannot be asked.
+fn traced(context: &Context, agent: &dyn Agent, settings: &AgentConfig, traces: &LoginTraces) -> AuthHealth {
+    let value = |name: &str| {
+        let passed =
+            agent.home_variables().contains(&name) || settings.pass_env.iter().any(|passed| passed == name);
+        let set = settings.extra_env.get(name).map(Into::into);
+        set.or_else(|| passed.then(|| context.var(name)).flatten().map(OsString::from))
+            .filter(|value| !value.is_empty())
+    };
+    let home = value(traces.home_variable).map(PathBuf::from).or_else(|| context.home.clone());
+    let variable = traces.variables.iter().find(|name| value(name).is_some());
+    let file = traces.files.iter().find(|file| home.as_ref().is_some_and(|home| home.join(file).is_file()));
+    let (status, detail) = match (variable, file) {
+        (Some(name), _) => (AuthStatus::Authenticated, format!("{name} is passed on")),
+        (None, Some(file)) => (AuthStatus::Authenticated, format!("there is ~/{file}")),
+        (None, None) => {
+            let what = traces.variables.first().copied().unwrap_or_default();
+            let command = agent.login_command();
+            let detail =
+                format!("no login was found: log in once with `{command}`, or pass {what} with `passEnv`");
+            (AuthStatus::Unknown, detail)
+        }
+    };
+    AuthHealth { status, detail: Some(detail), login_command: None }
 }
 
 /// One redacted line of at most 512 characters.

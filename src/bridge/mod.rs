@@ -3,16 +3,25 @@
 //! A turn runs in a supervisor process of its own ([`supervise`]); a front door holds the other end
 //! of the supervisor's standard input while it lives and otherwise only waits.
 
+mod asking;
 pub mod catalogue;
+pub mod checks;
+mod cli_version;
 pub mod companion;
 pub mod context_block;
 mod continuity;
 mod ending;
 pub mod errors;
 pub mod health;
+mod inherited;
 mod masked;
+mod observing;
 pub mod plan;
+pub mod preflight;
+mod probe;
+pub mod questions;
 mod reconcile;
+mod run_folder;
 pub mod run_scope;
 pub mod run_spec;
 mod start_spacing;
@@ -20,6 +29,7 @@ pub mod supervise;
 pub mod turn_endpoint;
 pub mod usage;
 pub mod view;
+mod waiting;
 mod worker_launch;
 
 use std::collections::HashMap;
@@ -33,20 +43,21 @@ use tokio::sync::watch;
 
 pub use errors::BridgeError;
 pub use plan::{TurnPlan, TurnRequest};
+pub use reconcile::rows as reconcile_rows;
 pub use view::{TurnView, WaitedTurn};
 
-use crate::agents::redaction;
+use crate::agents::{self, redaction};
 use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::platform;
-use crate::process;
+use crate::policy::AgentId;
 use crate::store::{CancelRequest, Store, TurnEnd, TurnRow, TurnState};
+use crate::{platform, process};
+use cli_version::CliVersions;
 use health::HealthCache;
+use preflight::{LoginCheck, Preflight, Readiness};
 use run_spec::{RunEvent, RunSpec, Unrecorded};
 
-/// How often a turn that another process supervises is looked at.
-const FOREIGN_POLL: Duration = Duration::from_millis(40);
 /// How often a plan may be outrun by another turn of the same session.
 const REPLANS: usize = 4;
 
@@ -62,6 +73,7 @@ struct Inner {
     store: Mutex<Option<Arc<Store>>>,
     live: Mutex<HashMap<String, LiveTurn>>,
     health: HealthCache,
+    versions: CliVersions,
 }
 
 /// A turn whose supervisor this process started.
@@ -77,6 +89,8 @@ struct LiveTurn {
 #[derive(Clone, Debug, Default)]
 struct Progress {
     activity: Option<String>,
+    /// How many questions the worker has asked.
+    asked: u64,
     finished: Option<Finished>,
     /// The supervisor is gone.
     closed: bool,
@@ -115,6 +129,7 @@ impl Bridge {
                 store: Mutex::new(None),
                 live: Mutex::new(HashMap::new()),
                 health: HealthCache::default(),
+                versions: CliVersions::default(),
             }),
         }
     }
@@ -196,7 +211,45 @@ impl Bridge {
                 )?;
                 reconcile::rows(store, running.rows)?;
             }
-            plan::plan(&inner.context, &inner.config, Some(store), &request)
+            plan::plan(&inner.context, &inner.config, Some(store), &inner.versions, &request)
+        })
+        .await
+    }
+
+    /// Whether an agent's login works, for agents that are asked before each run; ready at once for all others.
+    /// Takes up to a minute.
+    ///
+    /// # Errors
+    /// If there is no such agent, its program cannot be started, or the state folder cannot be written.
+    pub async fn preflight(&self, agent: AgentId) -> Result<Readiness> {
+        self.ask_login(agent, |preflight| preflight.ask(&mut || None)).await
+    }
+
+    /// The same after a run of it was ended for a login prompt. `tool_ran`: the run had done something.
+    ///
+    /// # Errors
+    /// As [`Self::preflight`].
+    pub async fn preflight_again(&self, agent: AgentId, tool_ran: bool) -> Result<Readiness> {
+        self.ask_login(agent, move |preflight| preflight.ask_again(tool_ran, &mut || None)).await
+    }
+
+    async fn ask_login(
+        &self,
+        agent: AgentId,
+        ask: impl FnOnce(&Preflight<'_>) -> Result<Readiness> + Send + 'static,
+    ) -> Result<Readiness> {
+        let bridge = self.clone();
+        blocking(move || {
+            // It is made if it does not exist yet.
+            bridge.store()?;
+            let Inner { context, config, versions, .. } = &*bridge.inner;
+            let adapter = agents::require(agent)?;
+            let Some(settings) = config.agents.get(&agent) else { return Ok(Readiness::Ready) };
+            let version = versions.of(context, config, adapter, settings);
+            match LoginCheck::of(context, adapter, settings, version.as_deref()) {
+                Some(check) => ask(&Preflight::new(context, &config.state_dir, &check)),
+                None => Ok(Readiness::Ready),
+            }
         })
         .await
     }
@@ -212,9 +265,9 @@ impl Bridge {
             turn: plan.turn,
             outbound: plan.outbound,
             program: plan.program,
-            args: plan.args,
-            set_env: plan.set_env,
-            pass_env: plan.pass_env,
+            launch: plan.launch,
+            report: plan.report,
+            login: plan.login,
             totals: plan.totals,
             start_ms: config.defaults.start_timeout.map(millis),
             idle_ms: config.defaults.idle_timeout.map(millis),
@@ -225,6 +278,9 @@ impl Bridge {
             on_disconnect: plan.on_disconnect,
             scope: plan.scope,
             servers: plan.servers,
+            checks: plan.checks,
+            observe: plan.observe,
+            observe_ms: millis(config.relay.observe),
         };
         let failed = |reason: String| Error::from(BridgeError::Supervisor(reason));
         let mut line = serde_json::to_vec(&spec).map_err(|e| failed(e.to_string()))?;
@@ -284,6 +340,7 @@ impl Bridge {
                     Ok(RunEvent::Activity { line }) => {
                         sender.send_modify(|progress| progress.activity = Some(line));
                     }
+                    Ok(RunEvent::Asked) => sender.send_modify(|progress| progress.asked += 1),
                     Ok(RunEvent::Finished { end, unrecorded, .. }) => {
                         sender.send_modify(|p| p.finished = Some(Finished { end: *end, unrecorded }));
                     }
@@ -298,82 +355,6 @@ impl Bridge {
             }
         });
         Ok(Started { turn_id, session_id, index, repeated: false })
-    }
-
-    /// Waits until a turn has ended, but no longer than `limit`. `on_activity` is called with the
-    /// elapsed time and what the worker does, about once a second.
-    pub async fn wait(
-        &self,
-        turn_id: &str,
-        limit: Duration,
-        mut on_activity: impl FnMut(Duration, Option<&str>),
-    ) -> Result<WaitedTurn> {
-        let live = lock(&self.inner.live).get(turn_id).cloned();
-        let deadline = Instant::now() + limit;
-        let Some(mut live) = live else { return self.wait_foreign(turn_id, deadline, on_activity).await };
-        loop {
-            let progress = live.progress.borrow_and_update().clone();
-            if progress.finished.is_some() || progress.closed {
-                break;
-            }
-            on_activity(live.started.elapsed(), progress.activity.as_deref());
-            let now = Instant::now();
-            if now >= deadline {
-                break;
-            }
-            let tick = (deadline - now).min(Duration::from_secs(1));
-            let _ = tokio::time::timeout(tick, live.progress.changed()).await;
-        }
-        let known = live.progress.borrow().finished.clone();
-        if let Some(Finished { end, unrecorded: Some(unrecorded) }) = known {
-            // Its row may still say that it runs, and what kept the end from being written would keep a
-            // correction from being written too.
-            let id = turn_id.to_owned();
-            let row = self.with_store(move |store| Ok(store.turn(&id)?)).await?;
-            let row = TurnRow { state: TurnState::Finished, end: Some(end), ..row };
-            return Ok(WaitedTurn { row, unrecorded: Some(unrecorded) });
-        }
-        Ok(WaitedTurn { row: self.turn(turn_id).await?, unrecorded: None })
-    }
-
-    async fn wait_foreign(
-        &self,
-        turn_id: &str,
-        deadline: Instant,
-        mut on_activity: impl FnMut(Duration, Option<&str>),
-    ) -> Result<WaitedTurn> {
-        let began = Instant::now();
-        let mut next_report = began;
-        let mut before = None;
-        loop {
-            let row = self.turn(turn_id).await?;
-            let looked = Instant::now();
-            // The turn's age when we came, by the wall clock, since another process started it.
-            let before = *before.get_or_insert_with(|| {
-                let age = self.inner.context.clock.now_ms().saturating_sub(row.started_at);
-                Duration::from_millis(u64::try_from(age).unwrap_or(0))
-            });
-            if row.state == TurnState::Finished || Instant::now() >= deadline {
-                return Ok(WaitedTurn { row, unrecorded: None });
-            }
-            if Instant::now() >= next_report {
-                on_activity(before + began.elapsed(), row.activity.as_deref());
-                next_report += Duration::from_secs(1);
-            }
-            // The whole record, and whether its supervisor lives, are looked at once a second; whether it has
-            // ended, more often.
-            loop {
-                tokio::time::sleep(FOREIGN_POLL).await;
-                let now = Instant::now();
-                let id = turn_id.to_owned();
-                if now >= deadline
-                    || now >= looked + Duration::from_secs(1)
-                    || self.with_store(move |store| Ok(store.has_finished(&id)?)).await?
-                {
-                    break;
-                }
-            }
-        }
     }
 
     /// A turn as it stands; one whose supervisor has died is marked as interrupted first.

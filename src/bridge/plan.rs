@@ -3,21 +3,26 @@
 //! Planning reads the config and the store and writes nothing, so a preview and a run can use the
 //! very same plan.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
+
+use super::cli_version::CliVersions;
 use super::continuity::{Joined, join};
 use super::errors::BridgeError;
+use super::preflight::LoginCheck;
 use super::run_scope::{self, RunScope};
 use super::usage::KnownTotals;
-use crate::agents::{self, Agent, LaunchRequest, Outcome, ServerRule};
-use crate::config::{AgentConfig, Config, OnDisconnect};
+use crate::agents::{self, Agent, Launch, LaunchRequest, Outcome, ServerRule};
+use crate::config::{AgentConfig, Config, OnDisconnect, ScopeCheck};
 use crate::context::Context;
 use crate::digest;
 use crate::error::Result;
-use crate::policy::{self, AgentId, Asked, Sandbox, SandboxDecision};
+use crate::policy::{self, AgentId, Asked, ExecutionMode, Sandbox, SandboxDecision};
 use crate::process::{DEPTH_VAR, current_depth};
-use crate::store::{NewTurn, SessionRow, Store, TurnFilter, TurnRow, TurnState};
+use crate::store::{NewTurn, SessionRow, Store, TurnFilter, TurnRow, TurnState, run_dir};
 
 /// Longest prompt, in characters.
 pub const MAX_PROMPT_CHARS: usize = 1_000_000;
@@ -37,6 +42,8 @@ pub struct TurnRequest {
     pub model: Option<String>,
     /// Authority, explicitly.
     pub sandbox: Option<Sandbox>,
+    /// How far the worker is trusted with it. `Safe` lowers it to writing in the workspace, `Trusted` needs full access.
+    pub execution_mode: Option<ExecutionMode>,
     /// Hard deadline.
     pub timeout: Option<Duration>,
     /// Session to go on with; a new one if left out.
@@ -51,8 +58,15 @@ pub struct TurnRequest {
     pub on_disconnect: Option<OnDisconnect>,
     /// Tools of the run's endpoint, out of those that the config offers; all of them if left out.
     pub scope_tools: Option<Vec<String>>,
+    /// Whether what the run changes is looked at, before and after it, and kept with the turn.
+    pub observe: bool,
+    /// A JSON Schema that the final answer is to follow, where the agent can be held to one. What comes back is
+    /// in the turn's facts as `structuredOutput`.
+    pub report_schema: Option<Value>,
     /// Who asks, for the record.
     pub requested_by: String,
+    /// Names of checks that the bridge runs afterwards.
+    pub checks: Vec<String>,
 }
 
 /// A turn with nothing left to decide.
@@ -62,12 +76,12 @@ pub struct TurnPlan {
     pub turn: NewTurn,
     /// The prompt as sent, context block included.
     pub outbound: String,
-    /// Arguments after the program.
-    pub args: Vec<String>,
-    /// Variables set for the worker.
-    pub set_env: std::collections::BTreeMap<String, String>,
-    /// Names passed on from our environment.
-    pub pass_env: Vec<String>,
+    /// Arguments after the program, variables, and what the run folder is to hold.
+    pub launch: Launch,
+    /// The answer is to follow a schema.
+    pub report: bool,
+    /// How to ask before the start whether the login works.
+    pub login: Option<LoginCheck>,
     /// Program as configured; resolved when it is started.
     pub program: PathBuf,
     /// Totals of the provider session that is resumed.
@@ -78,6 +92,10 @@ pub struct TurnPlan {
     pub scope: Option<RunScope>,
     /// Which MCP servers the worker may have.
     pub servers: ServerRule,
+    /// Checks that are run after the worker.
+    pub checks: BTreeMap<String, ScopeCheck>,
+    /// Whether what the run changes is looked at.
+    pub observe: bool,
     /// The caller pinned the revision, so a changed session must not be planned again.
     pub pinned: bool,
 }
@@ -87,6 +105,7 @@ pub fn plan(
     context: &Context,
     config: &Config,
     store: Option<&Store>,
+    versions: &CliVersions,
     request: &TurnRequest,
 ) -> Result<TurnPlan> {
     let depth = current_depth(context);
@@ -131,6 +150,7 @@ pub fn plan(
     }
     let cwd = working_folder(context, config, request, session.as_ref())?;
     let sandbox = authority(config, settings, agent.id(), request.sandbox)?;
+    let sandbox = trusted(agent.id(), sandbox, request.execution_mode)?;
     let scope = run_scope::resolve(config, agent, settings, request.scope_tools.as_deref(), depth + 1)?;
     let servers = match &scope {
         Some(_) => ServerRule::Only,
@@ -144,27 +164,39 @@ pub fn plan(
 
     let joined = match (&session, store) {
         (Some(session), Some(store)) if session.turns > 0 => {
-            join(config, store, session, agent, &cwd, sandbox, model, &request.prompt)?
+            let resumable = scope.is_none() || agent.resumes_beside_endpoint();
+            join(config, store, session, agent, &cwd, sandbox, model, &request.prompt, resumable)?
         }
         _ => Joined::fresh(&request.prompt),
     };
-    let launch = agent.launch(&LaunchRequest {
+    let outbound = agent.input(joined.outbound);
+    let id = uuid::Uuid::new_v4().to_string();
+    let cli_version = versions.of(context, config, agent, settings);
+    let timeout = request.timeout.unwrap_or(config.defaults.timeout);
+    let mut launch = agent.launch(&LaunchRequest {
         cwd: &cwd,
+        prompt: &outbound,
         sandbox,
+        execution_mode: request.execution_mode,
+        timeout,
         model,
         resume: joined.resume.as_deref(),
         settings,
         strict: false,
+        run_dir: &run_dir(&config.state_dir, &id)?,
+        cli_version: cli_version.as_deref(),
+        report_schema: request.report_schema.as_ref(),
     })?;
-    let mut pass_env: Vec<String> = launch.pass_env.iter().map(|name| (*name).to_owned()).collect();
-    pass_env.extend(settings.pass_env.iter().cloned());
-    let mut set_env = launch.env;
-    set_env.extend(settings.extra_env.clone());
-    set_env.insert(DEPTH_VAR.into(), (depth + 1).to_string());
+    launch.pass_env.extend(settings.pass_env.iter().cloned());
+    launch.env.extend(settings.extra_env.clone());
+    launch.env.insert(DEPTH_VAR.into(), (depth + 1).to_string());
+    if let Some(version) = &cli_version {
+        launch.facts.insert("cliVersion".into(), version.as_str().into());
+    }
+    let login = LoginCheck::of(context, agent, settings, cli_version.as_deref());
 
-    let timeout = request.timeout.unwrap_or(config.defaults.timeout);
     let turn = NewTurn {
-        id: uuid::Uuid::new_v4().to_string(),
+        id,
         session_id: session.as_ref().map_or_else(|| uuid::Uuid::new_v4().to_string(), |s| s.id.clone()),
         new_session: session.is_none(),
         title: title_of(&request.prompt),
@@ -177,7 +209,7 @@ pub fn plan(
         cross_agent_context: joined.cross_agent,
         resume: joined.resume,
         prompt: request.prompt.clone(),
-        outbound_sha256: digest::of_bytes(joined.outbound.as_bytes()),
+        outbound_sha256: digest::of_bytes(outbound.as_bytes()),
         idempotency_key: request.idempotency_key.clone(),
         request_sha256: request_digest(request),
         requested_by: request.requested_by.clone(),
@@ -186,17 +218,28 @@ pub fn plan(
     };
     Ok(TurnPlan {
         turn,
-        outbound: joined.outbound,
-        args: launch.args,
-        set_env,
-        pass_env,
+        outbound,
+        launch,
+        report: request.report_schema.is_some(),
+        login,
         program: agent.program(settings, &context.exe),
         totals: joined.totals,
         on_disconnect: request.on_disconnect.unwrap_or(config.defaults.on_disconnect),
         scope,
         servers,
+        checks: wanted_checks(config, &request.checks)?,
+        observe: request.observe,
         pinned: request.expected_revision.is_some(),
     })
+}
+
+/// Checks by their names in the config.
+fn wanted_checks(config: &Config, names: &[String]) -> Result<BTreeMap<String, ScopeCheck>> {
+    let found = |name: &String| match config.scope.checks.get(name) {
+        Some(check) => Ok((name.clone(), check.clone())),
+        None => Err(BridgeError::CheckUnknown(name.chars().take(64).collect()).into()),
+    };
+    names.iter().map(found).collect()
 }
 
 /// The named agent, or the one that had the last turn.
@@ -315,6 +358,19 @@ fn authority(
     }
 }
 
+/// What is left of the granted authority in this mode.
+fn trusted(agent: AgentId, granted: Sandbox, mode: Option<ExecutionMode>) -> Result<Sandbox> {
+    match mode {
+        None => Ok(granted),
+        Some(ExecutionMode::Safe) => Ok(granted.min(Sandbox::WorkspaceWrite)),
+        Some(ExecutionMode::Trusted) if granted == Sandbox::FullAccess => Ok(granted),
+        Some(ExecutionMode::Trusted) => {
+            let asked = Sandbox::FullAccess;
+            Err(BridgeError::SandboxDenied { agent, asked, ceiling: granted }.into())
+        }
+    }
+}
+
 /// First line of the prompt, at most 200 characters, without control characters.
 fn title_of(prompt: &str) -> String {
     let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
@@ -335,6 +391,15 @@ fn request_digest(request: &TurnRequest) -> String {
     // Requests without it keep the digest that they had before it existed.
     if let (Some(tools), Some(list)) = (&request.scope_tools, parts.as_array_mut()) {
         list.push(serde_json::json!(tools));
+    }
+    if let (true, Some(list)) = (request.observe, parts.as_array_mut()) {
+        list.push(serde_json::json!({ "observe": true }));
+    }
+    if let (Some(schema), Some(list)) = (&request.report_schema, parts.as_array_mut()) {
+        list.push(serde_json::json!({ "reportSchema": schema }));
+    }
+    if let (Some(mode), Some(list)) = (request.execution_mode, parts.as_array_mut()) {
+        list.push(serde_json::json!({ "executionMode": mode }));
     }
     digest::of_bytes(parts.to_string().as_bytes())
 }

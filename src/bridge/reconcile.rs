@@ -3,6 +3,7 @@
 //! A running turn's supervisor holds the session's lock, which the operating system frees when the
 //! process dies, however it dies. A free lock beside a running row therefore means: interrupted.
 
+use super::run_folder;
 use crate::error::Result;
 use crate::platform;
 use crate::process;
@@ -24,6 +25,7 @@ pub fn rows(store: &Store, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
             }
             process::end_leftovers(&row.id);
             store.mark_interrupted(&row.id)?;
+            run_folder::remove(store.state_dir(), &row.id)?;
             Ok(store.turn(&row.id)?)
         })
         .collect()

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::preflight::LoginCheck;
 use super::run_scope::RunScope;
 use super::usage::KnownTotals;
-use crate::agents::ServerRule;
-use crate::config::OnDisconnect;
+use crate::agents::{Launch, ServerRule};
+use crate::config::{OnDisconnect, ScopeCheck};
 use crate::store::{NewTurn, TurnEnd};
 
 /// Written to the supervisor's standard input, which then stays open for as long as the front door
-/// lives. Never stored: it may hold secrets in `set_env`.
+/// lives. Never stored: it may hold secrets in `launch`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunSpec {
     /// State folder.
@@ -24,12 +25,12 @@ pub struct RunSpec {
     pub outbound: String,
     /// Program as configured.
     pub program: PathBuf,
-    /// Arguments after it.
-    pub args: Vec<String>,
-    /// Variables set for the worker.
-    pub set_env: BTreeMap<String, String>,
-    /// Names passed on from the supervisor's environment.
-    pub pass_env: Vec<String>,
+    /// Arguments after it, variables, and what the run folder holds.
+    pub launch: Launch,
+    /// The answer is to follow a schema.
+    pub report: bool,
+    /// How to ask before the start whether the login works, for agents that need it.
+    pub login: Option<LoginCheck>,
     /// Totals of the provider session that is resumed.
     pub totals: KnownTotals,
     /// Start deadline in milliseconds.
@@ -50,6 +51,12 @@ pub struct RunSpec {
     pub scope: Option<RunScope>,
     /// Which MCP servers the worker may have.
     pub servers: ServerRule,
+    /// Checks that are run after the worker.
+    pub checks: BTreeMap<String, ScopeCheck>,
+    /// Whether what the run changes is looked at.
+    pub observe: bool,
+    /// How long each look may take, in milliseconds.
+    pub observe_ms: u64,
 }
 
 /// One line of the supervisor's standard output.
@@ -76,6 +83,8 @@ pub enum RunEvent {
         /// One short line.
         line: String,
     },
+    /// The worker has a question open.
+    Asked,
     /// The end.
     Finished {
         /// As recorded.

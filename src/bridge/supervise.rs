@@ -1,22 +1,28 @@
 //! The supervisor: one small process a turn. It owns the worker from before it starts until its
 //! whole tree is gone, decides the outcome, and writes it down, whatever becomes of the front door.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use super::companion::{self, Attached, Companion, CompanionRun, Notices};
+use serde_json::json;
+
+use super::companion::{self, Attached, Companion, CompanionRun, Notice, Notices};
 use super::ending::{Ended, clean, judge, no_verdict, record, secret_values};
 use super::errors::BridgeError;
 use super::masked::Masked;
+use super::observing::Observing;
+use super::preflight::{Preflight, Readiness};
+use super::run_folder::{self, RunFolder};
 use super::run_scope::RunScope;
 use super::run_spec::{RunEvent, RunSpec};
 use super::start_spacing::StartSpacing;
 use super::worker_launch::WorkerLaunch;
-use super::{plan, reconcile};
-use crate::agents::{self, Agent, RunEnd, redaction};
+use super::{checks, plan, probe, reconcile};
+use crate::agents::{self, Agent, Outcome, RunEnd, Verdict, redaction};
 use crate::config::OnDisconnect;
 use crate::context::Context;
 use crate::error::Result;
@@ -107,15 +113,15 @@ pub(super) fn supervise(
     };
     // A folder that changed already is refused before there is any record.
     plan::recheck_folder(&turn.cwd)?;
-    let resolved = process::resolve(&spec.program, context)?;
+    let resolved = probe::resolve(agent, &spec.program, context)?;
     let mut launch = WorkerLaunch::new(spec);
     if spec.scope.is_some() {
-        launch.announce(context);
+        launch.announce(context, agent);
     }
     let program = launch.program(context, spec, &resolved);
     let attempt = Attempt {
         program: resolved.program.clone(),
-        args: spec.args.clone(),
+        args: spec.launch.args.clone(),
         env_names: program.env.keys().map(|name| name.to_string_lossy().into_owned()).collect(),
         at: context.clock.now_ms(),
     };
@@ -126,33 +132,79 @@ pub(super) fn supervise(
         }
         Begin::Started { index } => events.send(&RunEvent::Started { index }),
     }
+    if let Some(ended) = login_fails(context, spec, &store, gone) {
+        events.send(&record(spec, &store, ended));
+        return Ok(());
+    }
+    // Before the wait for the agent's start, which others wait for as well.
+    let observing = Observing::before(context, spec, &store, gone);
     let mut spacing = StartSpacing::wait(&store, spec, gone);
-    let worker = Worker { spec, store: &store, agent, gone };
+    let worker = Worker { context, spec, store: &store, agent, gone };
     // The last look before the worker starts, after everything that may take time.
-    let ended = plan::recheck_folder(&turn.cwd)
-        .and_then(|_| match &spec.scope {
-            None => Ok((program, None)),
-            Some(scope) => {
-                let beside = open_beside(context, spec, scope, companion, &store)?;
-                launch.attach(agent, &beside.attached)?;
-                Ok((launch.program(context, spec, &resolved), Some(beside)))
-            }
-        })
-        .map_or_else(
-            |error| Ended::before_start(&error),
-            |(program, beside)| worker.run(&program, beside, &mut spacing, events),
-        );
-    events.send(&record(spec, &store, ended));
+    let mut folder = None;
+    let prepared = plan::recheck_folder(&turn.cwd).and_then(|_| {
+        let mut beside = None;
+        let mut program = program;
+        if let Some(scope) = &spec.scope {
+            let secrets = secret_values(&program);
+            let opened = beside.insert(open_beside(context, spec, scope, companion, &store, &secrets)?);
+            launch.attach(agent, spec, &opened.attached)?;
+            program = launch.program(context, spec, &resolved);
+        }
+        folder = launch.folder(context, spec, &store)?;
+        Ok((program, beside))
+    });
+    let ran = prepared.is_ok();
+    let mut ended = match prepared {
+        Err(error) => Ended::before_start(&error),
+        Ok((program, beside)) => worker.run(&program, beside, folder.as_ref(), &mut spacing, events),
+    };
+    if let Some(observing) = observing {
+        observing.after();
+    }
+    if let Some(check) = spec.login.as_ref().filter(|_| ended.verdict.outcome == Outcome::Success) {
+        // What is not written down is only asked again.
+        let _ = Preflight::new(context, &spec.state_dir, check).note_success();
+    }
+    // After the look, since what they make is not the worker's.
+    if ran {
+        worker.check(&mut ended.verdict);
+    }
+    let finished = record(spec, &store, ended);
+    drop(folder);
+    events.send(&finished);
     drop(session_lock);
     spacing.outlast();
     Ok(())
+}
+
+/// Why the worker is not started, if its login does not work. Waits for the answer.
+fn login_fails(context: &Context, spec: &RunSpec, store: &Store, gone: &AtomicBool) -> Option<Ended> {
+    let check = spec.login.as_ref()?;
+    let mut stop = || stop_reason(spec, store, gone);
+    match Preflight::new(context, &spec.state_dir, check).ask(&mut stop) {
+        Ok(Readiness::Ready) => None,
+        Ok(Readiness::Refused(refused)) => Some(Ended::refused_login(&refused)),
+        Ok(Readiness::Stopped(reason)) => Some(Ended::cancelled(reason)),
+        Err(error) => Some(Ended::before_start(&error)),
+    }
+}
+
+/// Why a turn is not wanted any more, if somebody said so.
+fn stop_reason(spec: &RunSpec, store: &Store, gone: &AtomicBool) -> Option<String> {
+    host_left(spec, gone).or_else(|| store.cancel_requested(&spec.turn.id).ok().flatten())
+}
+
+fn host_left(spec: &RunSpec, gone: &AtomicBool) -> Option<String> {
+    let left = gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel;
+    left.then(|| "the host went away".to_owned())
 }
 
 /// What runs beside a worker.
 struct Beside {
     attached: Attached,
     /// What the endpoint tells.
-    heard: Receiver<String>,
+    heard: Receiver<Notice>,
 }
 
 fn open_beside(
@@ -161,6 +213,7 @@ fn open_beside(
     scope: &RunScope,
     companion: &dyn Companion,
     store: &Store,
+    secrets: &[String],
 ) -> Result<Beside> {
     let turn = &spec.turn;
     let (notices, heard) = Notices::channel();
@@ -173,6 +226,7 @@ fn open_beside(
         sandbox: turn.sandbox,
         scope,
         prompt: &turn.prompt,
+        secrets,
         notices,
     };
     Ok(Beside { attached: Attached::open(companion, &run)?, heard })
@@ -185,6 +239,7 @@ fn begin(store: &Store, spec: &RunSpec, attempt: &Attempt) -> Result<Begin> {
         Err(StoreError::SessionBusy { turn, .. }) => {
             process::end_leftovers(&turn);
             store.mark_interrupted(&turn)?;
+            run_folder::remove(store.state_dir(), &turn)?;
             store.begin_turn(&spec.turn, attempt, spec.max_concurrent)
         }
         Err(StoreError::TooManyTurns { .. }) => {
@@ -240,6 +295,7 @@ fn running_turn(store: &Store, spec: &RunSpec) -> String {
 
 /// One worker, from its start to the end of its tree.
 struct Worker<'a> {
+    context: &'a Context,
     spec: &'a RunSpec,
     store: &'a Store,
     agent: &'a dyn Agent,
@@ -251,15 +307,20 @@ impl Worker<'_> {
         &self,
         program: &Program,
         beside: Option<Beside>,
+        folder: Option<&RunFolder>,
         spacing: &mut StartSpacing,
         events: &mut Events,
     ) -> Ended {
-        let Self { spec, store, agent, gone } = *self;
+        let Self { spec, store, agent, gone, .. } = *self;
         let turn = &spec.turn;
         let secrets = secret_values(program);
         let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
         let mut parser = agent.parser(turn.resume.as_deref());
         parser.servers(spec.servers);
+        parser.authority(turn.sandbox);
+        if spec.report {
+            parser.expects_report();
+        }
         let mut parser = Some(parser);
         let mut activity = ActivityRecord { store, turn: &turn.id, events, last: None, pending: None };
         let mut next_poll = Instant::now();
@@ -287,24 +348,29 @@ impl Worker<'_> {
             let mut on_line = |line: &[u8]| {
                 let mut parser = parser.borrow_mut();
                 let parser = parser.as_mut()?;
+                if beside.as_ref().is_some_and(|beside| beside.attached.was_listed()) {
+                    parser.endpoint_asked();
+                }
                 if let Some(shown) = parser.line(line) {
                     activity.borrow_mut().show(redaction::redact_values(&shown.line, &secrets));
                 }
                 parser.fatal().map(str::to_owned)
             };
             let mut on_tick = |_elapsed: Duration| {
-                for line in beside.iter().flat_map(|beside| beside.heard.try_iter()) {
-                    activity.borrow_mut().show(redaction::redact_values(&line, &secrets));
+                for notice in beside.iter().flat_map(|beside| beside.heard.try_iter()) {
+                    match notice {
+                        Notice::Activity(line) => {
+                            activity.borrow_mut().show(redaction::redact_values(&line, &secrets));
+                        }
+                        Notice::Asked => activity.borrow_mut().events.send(&RunEvent::Asked),
+                    }
                 }
                 activity.borrow_mut().flush();
-                if gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel {
-                    return Some("the host went away".to_owned());
-                }
                 if Instant::now() < next_poll {
-                    return None;
+                    return host_left(spec, gone);
                 }
                 next_poll = Instant::now() + CANCEL_POLL;
-                store.cancel_requested(&turn.id).ok().flatten()
+                stop_reason(spec, store, gone)
             };
             let captured = |kind| -> Option<Box<dyn Write>> {
                 let file = store.blobs().create(&turn.id, kind).ok()?;
@@ -332,17 +398,20 @@ impl Worker<'_> {
         let parser = parser.take();
         match result {
             Ok(report) => {
+                let log_tail = folder.map(RunFolder::log_tail).unwrap_or_default();
                 let end = RunEnd {
                     exit_code: report.exit_code,
                     signal: report.signal,
                     stderr_tail: &report.stderr_tail,
                     stdout_bytes: report.stdout_bytes,
+                    log_tail: &log_tail,
                 };
                 let mut verdict =
                     parser.map_or_else(|| no_verdict("no parser"), |parser| parser.finish(&end));
                 if let Some((end, tools)) = scoped {
                     companion::note(end, &tools, &mut verdict);
                 }
+                companion::bound_structured(&mut verdict);
                 let (verdict, code) = judge(verdict, &report);
                 Ended { verdict: clean(verdict, &secrets), code, report }
             }
@@ -351,6 +420,27 @@ impl Worker<'_> {
                 Ended { verdict: clean(ended.verdict, &secrets), ..ended }
             }
         }
+    }
+}
+
+impl Worker<'_> {
+    /// Runs the checks that were asked for, unless the turn was cancelled or nobody waits for it any more.
+    fn check(&self, verdict: &mut Verdict) {
+        let Self { spec, store, gone, .. } = *self;
+        if spec.checks.is_empty() || verdict.outcome == Outcome::Cancelled {
+            return;
+        }
+        let mut set = BTreeMap::new();
+        set.insert(process::TURN_VAR.to_owned(), process::mark_below(&spec.turn.id));
+        let env = process::worker_environment(self.context, &[], &set);
+        let mut cancelled = || {
+            if gone.load(Ordering::SeqCst) && spec.on_disconnect == OnDisconnect::Cancel {
+                return Some("the host went away".to_owned());
+            }
+            store.cancel_requested(&spec.turn.id).ok().flatten()
+        };
+        let results = checks::run(self.context, &spec.checks, &spec.turn.cwd, &env, &mut cancelled);
+        verdict.meta["checks"] = json!(results);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::asking::Asking;
 use super::companion::{Companion, CompanionEnd, CompanionRun, Notices, OpenCompanion};
 use crate::agents::redaction;
 use crate::config::{ScopeServer, ScopeTool, ScopeTransport};
@@ -45,7 +46,8 @@ impl Companion for ForTurns {
             run.scope.servers.iter().map(|(name, server)| upstream(run, name, server)).collect();
         let servers = Connected::open(&upstreams?, REACH_WITHIN)?;
         let report = Arc::new(LastReport::default());
-        let (tools, names) = tools(run, &store, &report, &servers)?;
+        let asking = Arc::new(Asking::of(run, &store));
+        let (tools, names) = tools(run, &store, &report, &asking, &servers)?;
         let counts = Arc::new(Counts::default());
         let log = CountedLog { log: written_to(&store, run), counts: Arc::clone(&counts) };
         let limits = Limits { call: run.scope.longest_call(), ..Limits::default() };
@@ -58,6 +60,7 @@ impl Companion for ForTurns {
         let clock = run.context.clock;
         let endpoint =
             Endpoint::start(Options { bound, tools, limits, log: Arc::new(log), clock, modern: true })?;
+        asking.hide_too(endpoint.token().expose());
         Ok(Box::new(Open { endpoint, names, report, counts, _servers: servers }))
     }
 }
@@ -84,9 +87,15 @@ impl OpenCompanion for Open {
         self.names.clone()
     }
 
+    fn was_listed(&self) -> bool {
+        self.endpoint.was_listed()
+    }
+
     fn close(self: Box<Self>) -> CompanionEnd {
+        let listed = self.endpoint.was_listed();
         let closed = self.endpoint.close();
         CompanionEnd {
+            listed,
             report: self.report.0.lock().unwrap_or_else(PoisonError::into_inner).take(),
             calls: self.counts.made.load(Ordering::SeqCst),
             refused: self.counts.refused.load(Ordering::SeqCst),
@@ -150,6 +159,7 @@ fn tools(
     run: &CompanionRun<'_>,
     store: &Arc<Store>,
     report: &Arc<LastReport>,
+    asking: &Arc<Asking>,
     servers: &Connected,
 ) -> Result<(ToolSet, Vec<String>)> {
     let mut set = ToolSet::default();
@@ -176,15 +186,12 @@ fn tools(
             ScopeTool::Note | ScopeTool::Recall | ScopeTool::SearchNotes => {}
             ScopeTool::Progress => set.add(Arc::new(kit::Progress(Arc::new(Told(run.notices.clone())))))?,
             ScopeTool::AskSupervisor => set.add(Arc::new(kit::AskSupervisor {
-                supervisor: Some(Arc::new(Told(run.notices.clone()))),
+                supervisor: Some(Arc::clone(asking) as _),
                 wait,
                 default_answer: run.scope.ask_default.clone(),
             }))?,
             ScopeTool::RequestApproval => {
-                set.add(Arc::new(kit::RequestApproval {
-                    approver: Some(Arc::new(Told(run.notices.clone()))),
-                    wait,
-                }))?;
+                set.add(Arc::new(kit::RequestApproval { approver: Some(Arc::clone(asking) as _), wait }))?;
             }
             ScopeTool::Delegate => {
                 let delegate = Arc::new(Another::of(run));
@@ -270,27 +277,13 @@ impl kit::NoteShelf for Shelf {
     }
 }
 
-/// A person who looks on sees what the worker does and asks. Nobody answers yet: the default is the answer.
+/// A person who looks on sees what the worker does.
 struct Told(Notices);
 
 impl kit::ProgressSink for Told {
     fn show(&self, message: &str, percent: Option<usize>) {
         let percent = percent.map(|percent| format!("{percent} % ")).unwrap_or_default();
         self.0.activity(&format!("{percent}{message}"));
-    }
-}
-
-impl kit::Supervisor for Told {
-    fn ask(&self, _: &BoundRun, question: &str, _: &Cancel, _: Instant) -> Option<String> {
-        self.0.question(question);
-        None
-    }
-}
-
-impl kit::Approver for Told {
-    fn decide(&self, _: &BoundRun, tool: &str, _: &Value, _: &Cancel, _: Instant) -> Option<kit::Decision> {
-        self.0.question(&format!("may I use {tool}?"));
-        None
     }
 }
 

@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::questions::QuestionView;
 use super::run_spec::Unrecorded;
 use crate::agents::{Outcome, Tokens};
 use crate::error::Result;
 use crate::policy::{AgentId, Sandbox};
-use crate::store::{BlobKind, Continuity, Preview, Store, TurnRow, TurnState};
+use crate::store::{BlobKind, Continuity, Preview, QuestionKind, Store, TurnRow, TurnState};
 
 /// A turn that was waited for.
 #[derive(Clone, Debug)]
@@ -54,6 +55,9 @@ pub struct TurnView {
     /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// What the worker waits for: answer with `answer_question`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionView>,
     /// Session to continue.
     pub bridge_session_id: String,
     /// Id of this turn.
@@ -159,6 +163,7 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
         Some(_) => Some("RECORD_NOT_WRITTEN".to_owned()),
         None => end.and_then(|end| end.code.clone()),
     };
+    let questions = if finished { Vec::new() } else { super::questions::open(store, &row.id, now_ms)? };
     let elapsed = u64::try_from(now_ms.saturating_sub(row.started_at)).unwrap_or(0);
     let mut meta = end.map_or(Value::Null, |end| end.meta.clone());
     let report = meta.as_object_mut().and_then(|meta| meta.shift_remove("report"));
@@ -172,8 +177,9 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
             Some(unrecorded) => Some(format!("the end could not be recorded: {}", unrecorded.reason)),
             None => end.and_then(|end| end.detail.clone()),
         },
-        hint: hint(row, code.as_deref()),
+        hint: hint(row, code.as_deref(), &questions),
         code,
+        questions,
         bridge_session_id: row.session_id.clone(),
         turn_id: row.id.clone(),
         turn: row.index,
@@ -204,7 +210,20 @@ pub fn turn_view(store: &Store, waited: &WaitedTurn, now_ms: i64, max_output: us
     })
 }
 
-fn hint(row: &TurnRow, code: Option<&str>) -> Option<String> {
+fn hint(row: &TurnRow, code: Option<&str>, questions: &[QuestionView]) -> Option<String> {
+    if let Some(question) = questions.first() {
+        let (given, otherwise) = match question.kind {
+            QuestionKind::Question => ("text", "goes on with a default"),
+            QuestionKind::Approval => ("approve true or false", "is told no"),
+        };
+        return Some(format!(
+            "The worker waits for you: call answer_question with question_id {} and {given}, or let the user decide. \
+             Without an answer it {otherwise} after {} s. Then call wait_turn with turn_id {}.",
+            question.question_id,
+            question.seconds_left.unwrap_or(0),
+            row.id
+        ));
+    }
     if row.state == TurnState::Running {
         return Some(format!(
             "Call wait_turn with turn_id {} to wait for the result, or cancel_turn to end it.",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::output::{Output, one_line};
+use super::questions::Waiting;
 use super::turn_text;
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView};
@@ -13,13 +14,15 @@ use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 use crate::policy::Sandbox;
 use crate::store::{BlobKind, Store};
 
+/// How often the progress line moves.
+const TICK: Duration = Duration::from_millis(120);
 /// Longest prompt that is read, in bytes (a character has at most four).
 const MAX_PROMPT_BYTES: u64 = 4_000_000;
 
 /// Give a task to an agent and print its answer.
 ///
-/// The very same thing that the MCP tool does, with a live progress line. The answer goes to standard output,
-/// whole; the facts about the turn go to standard error. Ctrl-C cancels the turn.
+/// What the MCP tool does, with a live progress line. The answer goes to standard output, whole; the facts about
+/// the turn go to standard error. A terminal is asked what the worker asks. Ctrl-C cancels the turn.
 ///
 /// Exit codes: 0 success · 1 the worker failed, timed out or was cancelled · 2 refused, login required or quota ·
 /// 3 the answer is empty, not understood, or stopped at a limit · 75 still running after --wait.
@@ -141,15 +144,22 @@ fn read_prompt(path: &std::path::Path) -> Result<String> {
 async fn run_turn(bridge: &Bridge, request: TurnRequest, wait: Duration, live: bool) -> Result<TurnView> {
     let agent = request.agent.clone().unwrap_or_default();
     let line = if live { indicatif::ProgressBar::new_spinner() } else { indicatif::ProgressBar::hidden() };
-    line.enable_steady_tick(Duration::from_millis(120));
+    line.enable_steady_tick(TICK);
     line.set_message(format!("{agent}: starting"));
     let started = bridge.start(request).await?;
     let show = |elapsed: Duration, activity: Option<&str>| {
         let activity = one_line(activity.unwrap_or("working"), 90);
+        if line.is_finished() {
+            line.reset();
+            line.enable_steady_tick(TICK);
+        }
         line.set_message(format!("{agent}: {} s · {activity}", elapsed.as_secs()));
     };
+    // Nothing is drawn while a person types.
+    let clear = || line.finish_and_clear();
+    let mut waiting = Waiting::new(true, live);
     let waited = tokio::select! {
-        waited = bridge.wait(&started.turn_id, wait, show) => waited?,
+        waited = waiting.wait(bridge, &started.turn_id, wait, show, clear) => waited?,
         () = crate::platform::termination() => {
             line.set_message(format!("{agent}: cancelling"));
             bridge.cancel(&started.turn_id, "interrupted at the terminal", Duration::from_secs(8)).await?.1

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command};
 
 /// The commands as the first help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Every day", &["delegate", "sessions", "turns", "scope", "audit", "config", "doctor", "serve"]),
+    ("Every day", &["delegate", "runs", "sessions", "turns", "scope", "audit", "config", "doctor", "serve"]),
     (
         "Releases",
         &[
@@ -30,8 +30,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 
 /// Commands that read the config that `--config` names; the others take the option and don't show it.
-const USE_CONFIG: [&str; 9] =
-    ["delegate", "sessions", "turns", "scope", "audit", "config", "doctor", "serve", "state"];
+const USE_CONFIG: [&str; 10] =
+    ["delegate", "runs", "sessions", "turns", "scope", "audit", "config", "doctor", "serve", "state"];
 
 /// The command line with its help arranged. What is generated from it (pages, completions) takes the plain one.
 pub fn arranged(command: Command) -> Command {

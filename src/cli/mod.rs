@@ -26,9 +26,11 @@ mod output;
 mod package;
 mod paste;
 mod prune;
+mod questions;
 mod readiness;
 mod recover;
 mod rehearse;
+mod runs;
 mod scope;
 mod serve;
 mod sessions;
@@ -87,6 +89,7 @@ enum Command {
     Delegate(delegate::Args),
     Sessions(sessions::Args),
     Turns(turns::Args),
+    Runs(runs::Args),
     Audit(audit::Args),
     Scope(scope::Args),
     Doctor(doctor::Args),
@@ -117,6 +120,12 @@ enum Command {
     /// Supervise one turn (started by this program).
     #[command(hide = true)]
     RunTurn,
+    /// End what is left of a run whose `scope run` was killed (started by this program).
+    #[command(hide = true)]
+    ScopeGuard {
+        run: String,
+        watched: u32,
+    },
     /// Act as a scripted agent (for demos and tests).
     #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
     MockAgent {
@@ -189,6 +198,7 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::Delegate(args) => delegate::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Sessions(args) => sessions::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Audit(args) => audit::run(&bridge()?, args, output).map(|exit| exit as u8),
+        Command::Runs(args) => runs::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Turns(args) => turns::run(&bridge()?, args, output).map(|exit| exit as u8),
         Command::Scope(args) => scope::run(context, load, &args),
         Command::Doctor(args) => doctor::run(context, load(), &args, output).map(|exit| exit as u8),
@@ -217,6 +227,10 @@ fn dispatch(context: &Context, cli: Cli, output: &mut Output) -> Result<u8> {
         Command::RunTurn => {
             let hold = || lease::hold(context, lease::Holding::Turn);
             supervise::main(context, hold, &turn_endpoint::ForTurns).map(|()| Exit::Ok as u8)
+        }
+        Command::ScopeGuard { run, watched } => {
+            let left = crate::process::stand_guard(&run, watched);
+            Ok(if left.is_empty() { Exit::Ok } else { Exit::Unexpected } as u8)
         }
         Command::MockAgent { args } => {
             Ok(u8::try_from(mock_program::main(args)).unwrap_or(Exit::Unexpected as u8))

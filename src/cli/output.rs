@@ -55,6 +55,42 @@ impl Output {
         self.is_committed
     }
 
+    /// Whether colours belong on standard output.
+    pub fn shows_colour(&self) -> bool {
+        self.out_is_terminal && self.color
+    }
+
+    /// Bytes of the result as they are: they are somebody's files.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let _ = self.out.write_all(bytes);
+    }
+
+    /// One line of a patch, in the colours that git gives it. What could command the terminal is shown, not sent.
+    pub fn coloured_diff_line(&mut self, line: &str) {
+        let colour = match line {
+            _ if [
+                "diff ",
+                "index ",
+                "--- ",
+                "+++ ",
+                "new file",
+                "deleted file",
+                "rename ",
+                "similarity ",
+            ]
+            .iter()
+            .any(|start| line.starts_with(start)) =>
+            {
+                "1"
+            }
+            _ if line.starts_with("@@") => "36",
+            _ if line.starts_with('+') => "32",
+            _ if line.starts_with('-') => "31",
+            _ => "0",
+        };
+        let _ = writeln!(self.out, "\u{1b}[{colour}m{}\u{1b}[0m", printable(line));
+    }
+
     /// One line of the result.
     pub fn line(&mut self, text: impl AsRef<str>) {
         // A reader that went away is no failure of ours; anything else shows at the final flush.
@@ -208,11 +244,14 @@ fn misleads(c: char) -> bool {
 
 /// Advice that names MCP tools and their arguments, in the words of this command line.
 pub fn for_terminal(advice: &str) -> String {
-    const COMMANDS: [(&str, &str); 9] = [
+    const COMMANDS: [(&str, &str); 12] = [
         ("get_turn_output", "agent-bridge turns output"),
         ("get_session", "agent-bridge sessions show"),
         ("list_sessions", "agent-bridge sessions list"),
         ("list_turns", "agent-bridge turns list"),
+        ("list_questions", "agent-bridge turns questions"),
+        ("answer_question", "agent-bridge turns answer"),
+        ("continue_session", "agent-bridge delegate --session"),
         ("wait_turn", "agent-bridge turns wait"),
         ("cancel_turn", "agent-bridge turns cancel"),
         ("delegate_task", "agent-bridge delegate"),

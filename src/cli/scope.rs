@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Error, Exit, INVALID_ARGUMENT, Result};
 use crate::platform::{private, write_durable};
-use crate::process::{self, Program, Report, TURN_VAR};
+use crate::process::{self, Guard, Program, Report, TURN_VAR};
 use crate::release::transaction::Interruption;
 use crate::scope::kit::{self, Check};
 use crate::scope::{
@@ -27,6 +27,8 @@ use crate::store::{AuditEntry, Store};
 const MAX_TEXT: u64 = 4 << 20;
 /// Between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(5);
+/// The hidden subcommand of the process that ends what is left of a run.
+const GUARD: &str = "scope-guard";
 const URL_VAR: &str = "AGENT_BRIDGE_SCOPE_URL";
 const TOKEN_VAR: &str = "AGENT_BRIDGE_SCOPE_TOKEN";
 const CONFIG_VAR: &str = "AGENT_BRIDGE_SCOPE_CONFIG";
@@ -105,13 +107,13 @@ struct RunArgs {
 pub fn run(context: &Context, load: impl FnOnce() -> Result<Config>, args: &Args) -> Result<u8> {
     let Command::Run(args) = &args.command;
     let root = context.cwd.join(&args.root);
+    let run_id = uuid::Uuid::new_v4().to_string();
     let root = root
         .canonicalize()
         .ok()
         .filter(|root| root.is_dir())
         .ok_or_else(|| invalid(format!("`--root` {} is not a folder", root.display())))?;
-    let tools = tools(context, args, &root)?;
-    let run_id = uuid::Uuid::new_v4().to_string();
+    let tools = tools(context, args, &root, &run_id)?;
     let (log, trail, deepest) = record(context, load, args)?;
     let depth = process::current_depth(context);
     if depth >= deepest {
@@ -122,9 +124,12 @@ pub fn run(context: &Context, load: impl FnOnce() -> Result<Config>, args: &Args
     let bound = BoundRun { run: run_id.clone(), session: None, turn: None, workspace: root.clone() };
     let endpoint =
         Endpoint::start(Options { bound, tools, limits, log, clock: context.clock, modern: true })?;
+    // The last to go: it ends what is left if we are killed.
+    let guard = Guard::post(&context.exe, &[GUARD], &run_id)?;
     trail.note("scope-began", &json!({ "run": run_id, "root": root, "tools": args.allow }))?;
-    let ended = worker(context, args, &endpoint, &root, depth);
+    let ended = worker(context, args, &endpoint, &root, depth, &run_id);
     let closed = endpoint.close();
+    guard.dismiss();
     trail.note(
         "scope-ended",
         &json!({ "run": run_id, "exit_code": ended.as_ref().ok().and_then(|report| report.exit_code),
@@ -149,7 +154,14 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 /// Runs the command to its end.
-fn worker(context: &Context, args: &RunArgs, endpoint: &Endpoint, root: &Path, depth: u32) -> Result<Report> {
+fn worker(
+    context: &Context,
+    args: &RunArgs,
+    endpoint: &Endpoint,
+    root: &Path,
+    depth: u32,
+    run_id: &str,
+) -> Result<Report> {
     let unwritable = |error: std::io::Error| invalid(format!("no private folder can be made: {error}"));
     // Removed when this function returns.
     let folder = tempfile::Builder::new().prefix("agent-bridge-scope-").tempdir().map_err(unwritable)?;
@@ -162,6 +174,7 @@ fn worker(context: &Context, args: &RunArgs, endpoint: &Endpoint, root: &Path, d
 
     let mut env = own_environment(context);
     set(&mut env, process::DEPTH_VAR, (depth + 1).to_string());
+    set(&mut env, TURN_VAR, process::mark_below(run_id));
     set(&mut env, URL_VAR, endpoint.url());
     set(&mut env, TOKEN_VAR, endpoint.token().expose());
     set(&mut env, CONFIG_VAR, config.as_os_str());
@@ -207,7 +220,7 @@ fn set(env: &mut BTreeMap<OsString, OsString>, name: &str, value: impl AsRef<OsS
 }
 
 /// The tools that can be offered with these options, the allowed ones switched on.
-fn tools(context: &Context, args: &RunArgs, root: &Path) -> Result<ToolSet> {
+fn tools(context: &Context, args: &RunArgs, root: &Path, run_id: &str) -> Result<ToolSet> {
     let mut tools = ToolSet::default();
     if let Some(file) = &args.report_out {
         tools.add(Arc::new(kit::SubmitReport(Arc::new(ReportFile::new(context.cwd.join(file))?))))?;
@@ -219,7 +232,8 @@ fn tools(context: &Context, args: &RunArgs, root: &Path) -> Result<ToolSet> {
         tools.add(Arc::new(kit::StoredText::previous_result(text(context, file)?)))?;
     }
     if !args.check.is_empty() {
-        let env = own_environment(context);
+        let mut env = own_environment(context);
+        set(&mut env, TURN_VAR, process::mark_below(run_id));
         let checks: Result<Vec<Check>, ScopeError> =
             args.check.iter().map(|check| Check::parse(check, root, context, &env)).collect();
         tools.add(Arc::new(kit::RunCheck::new(checks?, Duration::from_secs(args.check_timeout))?))?;

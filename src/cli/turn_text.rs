@@ -1,6 +1,7 @@
 //! A turn as a person at a terminal reads it: facts with labels, and the next command.
 
 use super::output::{Output, duration, for_terminal, one_line};
+use super::questions;
 use crate::agents::Outcome;
 use crate::bridge::TurnView;
 use crate::error::Exit;
@@ -22,6 +23,9 @@ pub fn facts(view: &TurnView) -> Vec<String> {
     fact("turn", &view.turn_id);
     if let Some(activity) = &view.activity {
         fact("now", &one_line(activity, 200));
+    }
+    for question in questions::facts(view) {
+        fact("asks", &question);
     }
     if let Some(report) = &view.report {
         let word = |key: &str| report[key].as_str().unwrap_or_default();
@@ -84,6 +88,9 @@ fn next(view: &TurnView) -> Option<String> {
     let hint = view.hint.as_deref()?;
     let (turn, agent, session) = (&view.turn_id, view.agent, &view.bridge_session_id);
     let again = |prompt: &str| format!("`agent-bridge delegate {agent} --session {session} \"{prompt}\"`");
+    if let Some(question) = view.questions.first() {
+        return Some(format!("`{}` answers it", questions::command(&question.question_id, question.kind)));
+    }
     Some(match view.outcome {
         None => format!(
             "`agent-bridge turns wait {turn}` waits for the result; `agent-bridge turns cancel {turn}` ends it"

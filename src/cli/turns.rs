@@ -6,15 +6,17 @@ use serde_json::json;
 
 use super::delegate::copy_blob;
 use super::output::{Output, age, duration, one_line};
+use super::questions::{self, Waiting};
 use super::sessions::{nothing, open, tell_the_rest};
 use super::turn_text;
+use crate::bridge::questions::GivenAnswer;
 use crate::bridge::view::turn_view;
 use crate::bridge::{Bridge, WaitedTurn};
 use crate::error::{Exit, Result};
 use crate::mcp::outputs::TurnSummary;
 use crate::store::{BlobKind, StoreError, TurnFilter, TurnRow, TurnState};
 
-/// List, show, wait for, cancel and page turns.
+/// List, show, wait for, cancel, page and answer turns.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -65,6 +67,38 @@ enum Command {
         #[arg(long, default_value = "cancelled at the terminal")]
         reason: String,
     },
+    /// List what workers ask and still wait for.
+    Questions {
+        /// Only of this turn.
+        #[arg(long, value_name = "ID")]
+        turn: Option<String>,
+        /// Settled ones too.
+        #[arg(long)]
+        all: bool,
+        /// Most questions to list.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
+        limit: u16,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Answer a worker's question. The first answer stands.
+    Answer {
+        /// The question.
+        id: String,
+        /// The answer to a question, or a reason.
+        #[arg(long, required_unless_present_any = ["approve", "deny"])]
+        text: Option<String>,
+        /// Let the worker do what it asks for.
+        #[arg(long, conflicts_with = "deny")]
+        approve: bool,
+        /// Do not let it.
+        #[arg(long)]
+        deny: bool,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a turn's whole answer, standard error or raw output.
     Output {
         /// The turn.
@@ -93,6 +127,13 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
         Command::Show { id, json } => wait(bridge, &id, Duration::ZERO, json, output).map(|_| Exit::Ok),
         Command::Wait { id, timeout, json } => wait(bridge, &id, Duration::from_secs(timeout), json, output),
         Command::Cancel { id, reason } => cancel(bridge, &id, &reason, output),
+        Command::Questions { turn, all, limit, json } => {
+            questions::list(bridge, turn, all, limit, json, output)
+        }
+        Command::Answer { id, text, approve, deny, json } => {
+            let answer = GivenAnswer { approved: (approve || deny).then_some(approve), text };
+            questions::answer(bridge, &id, answer, json, output)
+        }
         Command::Output { id, field } => {
             let store = open(bridge)?.ok_or_else(|| StoreError::TurnNotFound(id.clone()))?;
             let turn = store.turn(&id)?;
@@ -157,7 +198,8 @@ fn wait(bridge: &Bridge, id: &str, limit: Duration, as_json: bool, output: &mut 
     if open(bridge)?.is_none() {
         return Err(StoreError::TurnNotFound(id.to_owned()).into());
     }
-    let waited = super::event_loop()?.block_on(bridge.wait(id, limit, |_, _| ()))?;
+    let mut waiting = Waiting::new(false, output.stderr_is_terminal);
+    let waited = super::event_loop()?.block_on(waiting.wait(bridge, id, limit, |_, _| (), || ()))?;
     print(bridge, waited, as_json, output)
 }
 

@@ -11,7 +11,7 @@ use super::paths::expand;
 use super::schema::AgentSection;
 use super::scope::ScopeConfig;
 use crate::policy::{self, AgentId, Sandbox};
-use crate::process::{STAND_IN_SCRIPT_VAR, denied_extra_env};
+use crate::process::{STAND_IN_SCRIPT_VAR, denied_extra_env, is_passed_anyway};
 
 /// codex and claude are on when they are found; any other agent must be switched on.
 pub(super) fn on_by_default(id: AgentId) -> bool {
@@ -31,7 +31,8 @@ impl Builder<'_> {
         if !on_by_default(id) && section.enabled.is_none() && self.mentions(&format!("agents.{id}")) {
             self.warn(&format!("agents.{id}"), "has settings but is off; set \"enabled\": true to use it");
         }
-        let bin = section.bin.as_deref().map_or_else(|| id.to_string(), |bin| self.bin(&key("bin"), bin));
+        let bin =
+            section.bin.as_deref().map_or_else(|| id.command().to_owned(), |bin| self.bin(&key("bin"), bin));
         if let Some(model) = &section.default_model
             && !policy::is_model_name(model)
         {
@@ -159,13 +160,29 @@ impl Builder<'_> {
         }
     }
 
-    /// A variable whose value is handed on.
+    /// A variable that a program gets as it is here. What may not be set may not be handed on either: whoever starts
+    /// the host is not the one who wrote the config.
     pub(super) fn passed(&mut self, key: &str, name: &str) {
+        if self.used(key, name) && denied_extra_env(name) {
+            let why = if is_passed_anyway(name) {
+                "is one of those that every worker gets; leave it out"
+            } else {
+                "may not be passed on: it decides which program or code runs, or what the agent may do"
+            };
+            self.invalid(key, &format!("{} {why}", echo(name)));
+        }
+    }
+
+    /// A variable whose value is used; says whether it may be.
+    pub(super) fn used(&mut self, key: &str, name: &str) -> bool {
         if !is_variable_name(name) {
             self.invalid(key, &format!("{} is not a valid name of an environment variable", echo(name)));
         } else if has_prefix(name, "AGENT_BRIDGE_") {
             self.invalid(key, "variables of agent-bridge itself are not passed on");
+        } else {
+            return true;
         }
+        false
     }
 
     fn base_url(&mut self, id: AgentId, section: &AgentSection) -> Option<String> {

@@ -69,6 +69,7 @@ impl Builder<'_> {
         if file.session_lock_stale_ms.is_some() {
             self.warn("sessionLockStaleMs", "is ignored; locks are released by the operating system");
         }
+        let defaults = self.defaults(file, &allowed_roots, sandbox_ceiling);
         let mut toolsets = file.toolsets.clone().unwrap_or_else(|| ALL_TOOLSETS.to_vec());
         toolsets.sort_unstable();
         toolsets.dedup();
@@ -79,7 +80,8 @@ impl Builder<'_> {
             agents,
             remote_egress: self.egress(file, &allowed_roots),
             cumulative_remote_cost: file.policy.cumulative_remote_cost.clone(),
-            defaults: self.defaults(file, &allowed_roots, sandbox_ceiling),
+            relay: self.relay(file, &allowed_roots, &scope, defaults.wait),
+            defaults,
             state_dir: self.state_dir(file, &allowed_roots),
             allowed_roots,
             sandbox_ceiling,
@@ -113,7 +115,7 @@ impl Builder<'_> {
     }
 
     /// An existing folder inside the allowed roots, canonical.
-    fn folder_in_roots(&mut self, key: &str, text: &str, roots: &[PathBuf]) -> Option<PathBuf> {
+    pub(super) fn folder_in_roots(&mut self, key: &str, text: &str, roots: &[PathBuf]) -> Option<PathBuf> {
         let folder = self.folder(key, text)?;
         // Without any root the missing roots are the problem, already told.
         if !roots.is_empty() && find_root(roots, &folder).is_err() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::error::ConfigError;
 use super::load::{examine, lookup, variable_of};
-use super::{AgentConfig, Config, ConfigSource, ScopeCheck, ScopeServer, ScopeTransport};
+use super::{AgentConfig, Config, ConfigSource, RelayProfile, ScopeCheck, ScopeServer, ScopeTransport};
 use crate::context::Context;
 use crate::policy::AgentId;
 
@@ -76,6 +76,7 @@ fn values(config: &Config) -> Vec<(String, Value)> {
     let defaults = &config.defaults;
     let egress = &config.remote_egress;
     let scope = &config.scope;
+    let relay = &config.relay;
     let seconds = |duration: std::time::Duration| json!(duration.as_secs());
     let off_is_zero = |duration: Option<std::time::Duration>| json!(duration.map_or(0, |d| d.as_secs()));
     let mut list = vec![
@@ -110,6 +111,22 @@ fn values(config: &Config) -> Vec<(String, Value)> {
         ),
         ("scope.askTimeoutSeconds", seconds(scope.ask_timeout)),
         ("scope.askDefault", json!(scope.ask_default)),
+        ("relay.agent", json!(relay.agent)),
+        (
+            "relay.profiles",
+            relay.profiles.iter().map(|(name, it)| (name.clone(), profile_value(it))).collect(),
+        ),
+        ("relay.defaultProfile", json!(relay.default_profile)),
+        ("relay.fixedConstraints", json!(relay.fixed_constraints)),
+        ("relay.allowedRoots", paths(&relay.allowed_roots)),
+        ("relay.timeoutMinutes", json!(relay.timeout.as_secs() / 60)),
+        ("relay.maxConcurrentRuns", json!(relay.max_concurrent_runs)),
+        ("relay.maxQueuedRuns", json!(relay.max_queued_runs)),
+        ("relay.queueTimeoutSec", seconds(relay.queue_timeout)),
+        ("relay.maxCorrections", json!(relay.max_corrections)),
+        ("relay.waitSeconds", seconds(relay.wait)),
+        ("relay.observeSeconds", seconds(relay.observe)),
+        ("relay.keepRuns", json!(relay.keep_runs)),
         ("handoffMaxChars", json!(config.handoff_max_chars)),
         ("sessionLockWaitMs", json!(u64::try_from(config.session_lock_wait.as_millis()).unwrap_or(u64::MAX))),
         ("toolsets", json!(config.toolsets)),
@@ -154,6 +171,18 @@ fn check_value(check: &ScopeCheck) -> Value {
         "argv": check.argv,
         "timeoutSeconds": check.timeout_seconds,
         "maxOutputBytes": check.max_output_bytes,
+    })
+}
+
+fn profile_value(profile: &RelayProfile) -> Value {
+    json!({
+        "workspace": profile.workspace.as_deref().map(path),
+        "agent": profile.agent,
+        "executionMode": profile.execution_mode,
+        "timeoutMinutes": profile.timeout.map(|timeout| timeout.as_secs() / 60),
+        "constraints": profile.constraints,
+        "model": profile.model,
+        "checks": profile.checks,
     })
 }
 

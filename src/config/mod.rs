@@ -12,6 +12,7 @@ mod error;
 mod explain;
 mod load;
 mod paths;
+mod relay;
 mod schema;
 mod schema_json;
 mod scope;
@@ -31,6 +32,9 @@ pub use error::{
 pub use explain::{Explained, OriginOf, explain};
 pub use load::{CheckReport, MAX_FILE_BYTES, check, check_bytes, load};
 pub use paths::{canonical, canonical_folder, usable_home, would_be_canonical};
+pub use relay::{
+    MAX_CONSTRAINT_BYTES, MAX_CONSTRAINTS, MAX_TIMEOUT_MINUTES, RelayConfig, RelayProfile, is_profile_name,
+};
 pub use schema::{
     AgentSection, ConfigFile, CumulativeRemoteCost, Defaults, OnDisconnect, PolicySection, RemoteEgress,
     Toolset,
@@ -73,6 +77,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// What a worker's endpoint offers at most.
     pub scope: ScopeConfig,
+    /// Compact delegate-and-review runs.
+    pub relay: RelayConfig,
     /// How long a turn waits for another turn of the same session.
     pub session_lock_wait: Duration,
     /// Tool groups that `serve` offers.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::relay::RelaySection;
 use super::scope::{AgentScopeSection, ScopeSection};
 use crate::policy::{AgentId, DataClass, Sandbox};
 
@@ -36,6 +37,9 @@ pub struct ConfigFile {
     /// What the endpoint of a worker offers (default: there is none).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<ScopeSection>,
+    /// Compact delegate-and-review runs: profiles and limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelaySection>,
     /// Upper bound of the context block handed to another agent, in UTF-8 bytes (default 24000).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1000, max = 1_000_000))]

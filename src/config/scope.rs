@@ -399,7 +399,8 @@ impl Builder<'_> {
             } else if written.headers.keys().any(|name| name.eq_ignore_ascii_case(header)) {
                 self.invalid(&key, "is in \"headers\" too");
             }
-            self.passed(&key, variable);
+            // Its value is sent, and no program gets the variable.
+            self.used(&key, variable);
         }
         ScopeTransport::Http {
             url: url.to_owned(),

@@ -17,6 +17,11 @@ pub fn input<T: JsonSchema>() -> Arc<JsonObject> {
     Arc::new(schema)
 }
 
+/// The same, open for arguments that it does not name; the tool checks those itself.
+pub fn open_input<T: JsonSchema>() -> Arc<JsonObject> {
+    Arc::new(published::<T>(SchemaSettings::draft2020_12()))
+}
+
 /// The schema of a tool's structured result, as it is written: what may be left out is not required, or
 /// strict hosts refuse the result. Results may grow, so unknown properties are allowed.
 ///

@@ -13,24 +13,36 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::elicitation::Person;
 use super::reply::error_reply;
 use super::tools::{self, Call};
 use super::{catalogue, transport};
 use crate::bridge::Bridge;
+use crate::bridge::questions::Seen;
+use crate::config::Toolset;
 use crate::error::{Error, INTERNAL_ERROR, Result, SERVER_BUSY, UNKNOWN_TOOL};
 use crate::platform;
+use crate::relay::Relay;
 
 /// Calls that may be in flight on one connection.
 const MAX_CALLS: usize = 64;
-/// Calls that end work have places of their own: a flood of waits must not keep a turn alive.
-const MAX_ENDINGS: usize = 8;
+/// Calls that end work or let it go on have places of their own: a flood of waits must not keep a turn alive.
+const MAX_RELEASES: usize = 8;
 
 /// What the server tells a model about itself.
 pub const INSTRUCTIONS: &str = "agent-bridge delegates work to other coding agents on this machine (Codex, Claude Code). \
 Use delegate_task to give an agent a task, continue_session to follow up, handoff to let another agent go on. Turns are \
 read-only unless you pass sandbox workspace-write and the user's config allows it. A reply with status still_running means \
-the work goes on: call wait_turn with its turn_id, never repeat the task. Long answers are cut in the middle; get_turn_output \
+the work goes on: call wait_turn with its turn_id, never repeat the task. If it has questions, the worker waits: \
+answer_question. Long answers are cut in the middle; get_turn_output \
 returns all of it. An answer is another agent's claim: check it before you rely on it.";
+
+/// What is added where the relay's tools are offered.
+pub const RELAY_INSTRUCTIONS: &str = " For implementation work that you want to review rather than do (implement, fix, refactor, add tests) use \
+relay_execute: describe only the task, do not repeat fixed constraints; read just enough first, and plan at most 8 short items. It \
+returns a review packet: read changes.review before anything else, not the whole tree. Send a definite defect back with \
+relay_continue, at most twice. Call relay_get_result only when what came back is not enough. The final acceptance is yours. Do not \
+delegate questions, explanations or analysis, what the user wants you to do yourself, or edits of one or two lines.";
 
 /// Called with the name and the version of the client, once it has introduced itself.
 pub type Introduced = Box<dyn Fn(&str, &str) + Send + Sync>;
@@ -38,12 +50,15 @@ pub type Introduced = Box<dyn Fn(&str, &str) + Send + Sync>;
 #[derive(Clone)]
 struct Server {
     bridge: Bridge,
+    relay: Relay,
     /// Taken away by the first introduction.
     introduced: Arc<Mutex<Option<Introduced>>>,
     /// Read when a host first asks.
     tools: Arc<OnceLock<Vec<Tool>>>,
     calls: Arc<Semaphore>,
-    endings: Arc<Semaphore>,
+    releases: Arc<Semaphore>,
+    told: Arc<Seen>,
+    person: Arc<Person>,
 }
 
 impl Server {
@@ -73,7 +88,9 @@ impl ServerHandler for Server {
         let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         info.server_info = Implementation::new("agent-bridge", env!("CARGO_PKG_VERSION"));
         info.server_info.title = Some("agent-bridge".into());
-        info.instructions = Some(INSTRUCTIONS.into());
+        let relay = self.bridge.config().toolsets.contains(&Toolset::Relay);
+        let more = if relay { RELAY_INSTRUCTIONS } else { "" };
+        info.instructions = Some(format!("{INSTRUCTIONS}{more}"));
         info
     }
 
@@ -107,7 +124,7 @@ impl ServerHandler for Server {
             ));
         };
         let (places, most) =
-            if tool.ends_work() { (&self.endings, MAX_ENDINGS) } else { (&self.calls, MAX_CALLS) };
+            if tool.releases_work() { (&self.releases, MAX_RELEASES) } else { (&self.calls, MAX_CALLS) };
         let Ok(_permit) = places.try_acquire() else {
             let busy = Error::new(
                 &SERVER_BUSY,
@@ -117,8 +134,11 @@ impl ServerHandler for Server {
         };
         let call = Call {
             bridge: self.bridge.clone(),
+            relay: self.relay.clone(),
             arguments: request.arguments.unwrap_or_default(),
             request: context,
+            told: Arc::clone(&self.told),
+            person: Arc::clone(&self.person),
         };
         Ok(answered(&name, tool.call(call)).await.into())
     }
@@ -148,11 +168,14 @@ pub async fn serve(bridge: Bridge, introduced: Option<Introduced>) -> std::io::R
     });
 
     let server = Server {
+        relay: Relay::new(bridge.clone()),
         bridge,
         introduced: Arc::new(Mutex::new(introduced)),
         tools: Arc::default(),
         calls: Arc::new(Semaphore::new(MAX_CALLS)),
-        endings: Arc::new(Semaphore::new(MAX_ENDINGS)),
+        releases: Arc::new(Semaphore::new(MAX_RELEASES)),
+        told: Arc::default(),
+        person: Arc::default(),
     };
     let (reader, writer) = rmcp::transport::stdio_pipes();
     let transport = transport::Lines::new(reader, writer, &gone);

@@ -13,6 +13,7 @@ mod durable;
 mod identity;
 mod launch;
 mod locks;
+mod marks;
 pub mod private;
 #[cfg_attr(windows, allow(dead_code, reason = "there a job object keeps the record of a tree"))]
 pub(crate) mod processes;
@@ -41,6 +42,7 @@ pub use locks::{
     LockFile, LockState, LockSupport, is_held_exclusively, lock_owners, look_at_lock, probe_locks,
     require_locks, try_exclusive, try_shared, wait_exclusive,
 };
+pub use marks::{FileMark, MarkKind, path_from_bytes};
 pub use programs::{FileId, RunningProgram, file_id, limits_of_sight, running_program, running_programs};
 pub use replace::{
     Replacement, confirm_durable, confirm_replaced, final_target, mode_of, move_durable,

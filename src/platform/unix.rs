@@ -212,6 +212,21 @@ pub(super) fn file_id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
+pub(super) fn times_of(found: &fs::Metadata) -> super::marks::Times {
+    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    super::marks::Times {
+        modified_ns: nanoseconds(found.mtime(), found.mtime_nsec()),
+        changed_ns: nanoseconds(found.ctime(), found.ctime_nsec()),
+        number: found.ino(),
+        executable: found.mode() & 0o100 != 0,
+    }
+}
+
+pub(super) fn path_from_bytes(bytes: &[u8]) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
+}
+
 pub(super) fn open_to_run(path: &Path) -> io::Result<File> {
     open_no_link(path)
 }

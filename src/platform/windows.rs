@@ -286,6 +286,23 @@ pub(super) fn file_id(_path: &Path) -> Option<(u64, u64)> {
     None
 }
 
+pub(super) fn times_of(found: &std::fs::Metadata) -> super::marks::Times {
+    use std::os::windows::fs::MetadataExt as _;
+    /// From 1601 to 1970, in units of 100 ns.
+    const BEFORE_1970: i128 = 116_444_736_000_000_000;
+    let since_1970 = |ticks: u64| (i128::from(ticks) - BEFORE_1970) * 100;
+    super::marks::Times {
+        modified_ns: since_1970(found.last_write_time()),
+        changed_ns: since_1970(found.last_write_time().max(found.creation_time())),
+        number: 0,
+        executable: false,
+    }
+}
+
+pub(super) fn path_from_bytes(bytes: &[u8]) -> Option<PathBuf> {
+    std::str::from_utf8(bytes).ok().map(PathBuf::from)
+}
+
 /// As long as it is open, nobody writes to the file or takes its name away.
 pub(super) fn open_to_run(path: &Path) -> io::Result<File> {
     use std::os::windows::fs::OpenOptionsExt as _;

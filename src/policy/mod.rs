@@ -48,6 +48,39 @@ impl fmt::Display for Sandbox {
     }
 }
 
+/// How far a worker is trusted with what it was granted. Where nothing is said, the sandbox alone decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecutionMode {
+    /// As confined as its CLI can be: what needs a permission is denied, whatever else was granted.
+    Safe,
+    /// Nothing is asked. Needs full access.
+    Trusted,
+}
+
+impl ExecutionMode {
+    /// The name used in files and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Trusted => "trusted",
+        }
+    }
+
+    /// The authority that a run of this mode needs; one without a mode edits its folder.
+    pub fn sandbox(mode: Option<Self>) -> Sandbox {
+        match mode {
+            None | Some(Self::Safe) => Sandbox::WorkspaceWrite,
+            Some(Self::Trusted) => Sandbox::FullAccess,
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Safe, Self::Trusted].into_iter().find(|mode| mode.as_str() == text)
+    }
+}
+
 /// Sensitivity of what a turn carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -94,6 +127,14 @@ impl AgentId {
             Self::Antigravity => "antigravity",
             Self::Manus => "manus",
             Self::Mock => "mock",
+        }
+    }
+
+    /// The command that starts it, where the config names no other.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Antigravity => "agy",
+            _ => self.as_str(),
         }
     }
 

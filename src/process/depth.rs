@@ -1,6 +1,7 @@
 //! How deep in delegations this process is: a worker that starts this program again must be noticed,
 //! even if its CLI dropped the marker on the way.
 
+use super::TURN_VAR;
 use crate::context::Context;
 use crate::platform::processes;
 
@@ -15,28 +16,44 @@ const MAX_ANCESTORS: usize = 64;
 /// variables). A marker that is no number counts as the largest of all: somebody tampered with it.
 pub fn current_depth(context: &Context) -> u32 {
     let own = context.var(DEPTH_VAR).map_or(0, |value| parse(&value.to_string_lossy()));
-    own.max(ancestor_depth(std::process::id(), &|pid| {
-        let process = processes::find(pid)?;
-        Some((
-            process.parent,
-            processes::variable(process.parent, DEPTH_VAR).map(|v| v.to_string_lossy().into_owned()),
-        ))
-    }))
+    own.max(ancestor_depth(std::process::id(), &|pid| parent_with(pid, DEPTH_VAR)))
 }
 
-/// `look` gives a process's parent and the parent's marker.
+/// Whether this process belongs to a run: a worker started it, or a command that runs beside one. Then there is a depth,
+/// or the mark of a run, in its own environment or in one that an ancestor was started with.
+pub fn is_within_run(context: &Context) -> bool {
+    context.var(TURN_VAR).is_some_and(|mark| !mark.is_empty())
+        || current_depth(context) > 0
+        || has_marked_ancestor(std::process::id(), &|pid| parent_with(pid, TURN_VAR))
+}
+
+/// A process's parent, and what a variable was when that was started.
+fn parent_with(pid: u32, name: &str) -> Option<(u32, Option<String>)> {
+    let parent = processes::find(pid)?.parent;
+    Some((parent, processes::variable(parent, name).map(|value| value.to_string_lossy().into_owned())))
+}
+
+fn has_marked_ancestor(start: u32, look: &dyn Fn(u32) -> Option<(u32, Option<String>)>) -> bool {
+    marks_above(start, look).iter().any(|mark| !mark.is_empty())
+}
+
 fn ancestor_depth(start: u32, look: &dyn Fn(u32) -> Option<(u32, Option<String>)>) -> u32 {
-    let mut deepest = 0;
+    marks_above(start, look).iter().map(|mark| parse(mark)).max().unwrap_or(0)
+}
+
+/// The markers of all ancestors, the nearest first. `look` gives a process's parent and the parent's marker.
+fn marks_above(start: u32, look: &dyn Fn(u32) -> Option<(u32, Option<String>)>) -> Vec<String> {
+    let mut marks = Vec::new();
     let mut pid = start;
     for _ in 0..MAX_ANCESTORS {
         let Some((parent, marker)) = look(pid) else { break };
         if parent <= 1 || parent == pid {
             break;
         }
-        deepest = deepest.max(marker.map_or(0, |text| parse(&text)));
+        marks.extend(marker);
         pid = parent;
     }
-    deepest
+    marks
 }
 
 fn parse(text: &str) -> u32 {
@@ -63,6 +80,16 @@ mod tests {
         assert_eq!(ancestor_depth(10, &look(&table)), 2);
         assert_eq!(ancestor_depth(7, &look(&table)), 0);
         assert_eq!(ancestor_depth(99, &look(&table)), 0);
+    }
+
+    #[test]
+    fn a_mark_is_found_however_far_above_it_is() {
+        let table =
+            BTreeMap::from([(10, (9, None)), (9, (8, Some(""))), (8, (7, Some("run"))), (7, (1, None))]);
+        assert!(has_marked_ancestor(10, &look(&table)));
+        assert!(!has_marked_ancestor(7, &look(&table)));
+        let table = BTreeMap::from([(10, (9, None)), (9, (8, Some(""))), (8, (1, None))]);
+        assert!(!has_marked_ancestor(10, &look(&table)), "an empty mark is none");
     }
 
     #[test]

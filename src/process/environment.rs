@@ -74,7 +74,8 @@ const WINDOWS: &[&str] = &[
     "LC_ALL",
 ];
 
-/// Set by hosts for what they start. A worker that sees them refuses to run, or joins the host's session.
+/// Set by hosts for what they start. A worker that sees them refuses to run, joins the host's session, or trusts a
+/// folder's own settings and hooks.
 const MARKERS: &[&str] = &[
     "CLAUDECODE",
     "CLAUDE_PROJECT_DIR",
@@ -84,6 +85,8 @@ const MARKERS: &[&str] = &[
     "CLAUDE_SESSION_ID",
     "AI_AGENT",
     "GEMINI_CLI",
+    "GEMINI_CLI_TRUST_WORKSPACE",
+    "GEMINI_CLI_NO_RELAUNCH",
     "CODEX_THREAD_ID",
     "CODEX_INTERNAL_ORIGINATOR_OVERRIDE",
     "CODEX_MANAGED_BY_NPM",
@@ -260,6 +263,11 @@ fn build(
     result
 }
 
+/// Whether every worker on this system gets this variable, if it is set.
+pub fn is_passed_anyway(name: &str) -> bool {
+    !is_marker(name) && allowed(name, cfg!(windows))
+}
+
 fn allowed(name: &str, windows: bool) -> bool {
     if windows {
         let is = |listed: &&str| listed.eq_ignore_ascii_case(name);
@@ -280,7 +288,7 @@ fn is_claude_setting(name: &str) -> bool {
     CLAUDE_SETTINGS.contains(&name.to_ascii_uppercase().as_str())
 }
 
-/// Whether a config may not set this variable for an agent: it would change which program runs, where
+/// Whether a config may neither set this variable for an agent nor hand it on: it would change which program runs, where
 /// it looks for its files, or what it believes to run under. Also names that no system takes.
 pub fn denied_extra_env(name: &str) -> bool {
     let malformed = name.is_empty() || name.contains(['=', '\0']) || name.chars().any(char::is_control);
@@ -413,6 +421,7 @@ mod tests {
             "A=B",
             "A\0",
             "CLAUDECODE",
+            "GEMINI_CLI_TRUST_WORKSPACE",
             "AGENT_BRIDGE_DEPTH",
             "npm_config_script_shell",
             "CLAUDE_CODE_SHELL_PREFIX",

@@ -15,6 +15,7 @@ mod detach;
 mod dialogue;
 mod environment;
 mod error;
+mod guard;
 mod resolve;
 mod run;
 mod start;
@@ -34,15 +35,19 @@ pub(crate) use os::run_beside;
 
 pub use beside::run_on_our_streams;
 pub use command_line::{MAX_UNIX_ARGUMENT, MAX_WINDOWS_COMMAND_LINE, windows_command_line_units};
-pub use depth::{DEPTH_VAR, current_depth};
+pub use depth::{DEPTH_VAR, current_depth, is_within_run};
 pub use detach::detach_from_host;
 pub use dialogue::{Dialogue, DialogueLimits, Farewell, Heard, Sayer};
 pub use environment::{
-    STAND_IN_SCRIPT_VAR, absent_network_variables, denied_extra_env, network_variables, worker_environment,
+    STAND_IN_SCRIPT_VAR, absent_network_variables, denied_extra_env, is_passed_anyway, network_variables,
+    worker_environment,
 };
 pub use error::{CODES, ProcessError};
-pub use resolve::{Resolved, resolve};
-pub use run::{Captured, RunIo, capture, capture_while, claim_all_children, end_leftovers, mark_below, run};
+pub use guard::{Guard, stand_guard};
+pub use resolve::{Resolved, resolve, resolve_native};
+pub use run::{
+    Captured, RunIo, capture, capture_into, capture_while, claim_all_children, end_leftovers, mark_below, run,
+};
 pub use start::TURN_VAR;
 pub use text::{readable, reorders_or_hides, strip_terminal};
 
@@ -74,7 +79,8 @@ pub struct Limits {
     pub grace: Duration,
     /// After the root process ended, how long its streams may stay open before they are cut.
     pub drain: Duration,
-    /// Longest line kept in memory; a longer one ends the run.
+    /// Longest line kept in memory; a longer one ends the run. 0: standard output is no text, and not looked at in
+    /// lines.
     pub max_line: usize,
     /// Most bytes on both streams together; more ends the run.
     pub max_output: u64,

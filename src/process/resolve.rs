@@ -22,7 +22,20 @@ pub struct Resolved {
 /// Finds the executable of a command. A bare name is searched on PATH (relative entries of PATH are
 /// ignored); a path with a separator is taken as it is, relative ones from the working folder.
 pub fn resolve(bin: &Path, context: &Context) -> Result<Resolved, ProcessError> {
-    if cfg!(windows) { resolve_windows(bin, context) } else { resolve_unix(bin, context) }
+    if cfg!(windows) {
+        resolve_windows(bin, context, windows_shim::resolve)
+    } else {
+        resolve_unix(bin, context)
+    }
+}
+
+/// The same for a program that no package manager wraps: on Windows a `.cmd` or `.bat` file is refused.
+pub fn resolve_native(bin: &Path, context: &Context) -> Result<Resolved, ProcessError> {
+    if cfg!(windows) {
+        resolve_windows(bin, context, windows_shim::resolve_native)
+    } else {
+        resolve_unix(bin, context)
+    }
 }
 
 fn resolve_unix(bin: &Path, context: &Context) -> Result<Resolved, ProcessError> {
@@ -245,14 +258,21 @@ fn is_bad_format(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ERROR_BAD_EXE_FORMAT)
 }
 
-fn resolve_windows(bin: &Path, context: &Context) -> Result<Resolved, ProcessError> {
+/// How a command is found on Windows.
+type Shim = fn(
+    &str,
+    &windows_shim::Search<'_>,
+    &dyn windows_shim::Files,
+) -> Result<windows_shim::Target, ProcessError>;
+
+fn resolve_windows(bin: &Path, context: &Context, shim: Shim) -> Result<Resolved, ProcessError> {
     let text = |value: &OsStr| value.to_string_lossy().into_owned();
     let bin = text(bin.as_os_str());
     let cwd = text(context.cwd.as_os_str());
     let path = context.var("PATH").map(text).unwrap_or_default();
     let pathext = context.text_var("PATHEXT").unwrap_or(windows_shim::DEFAULT_PATHEXT);
     let search = windows_shim::Search { cwd: &cwd, path: &path, pathext };
-    let target = windows_shim::resolve(&bin, &search, &Disk)?;
+    let target = shim(&bin, &search, &Disk)?;
     let display = target.prefix_args.last().cloned().unwrap_or_else(|| target.program.clone());
     Ok(Resolved {
         program: PathBuf::from(target.program),

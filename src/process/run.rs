@@ -141,6 +141,37 @@ pub fn capture_while(
     Ok(Captured { report, stdout: String::from_utf8_lossy(&stdout).into_owned() })
 }
 
+/// The same for output that is no text: `sink` gets standard output byte for byte as it comes. More than `max_bytes` on
+/// both streams together end the run; what came before is handed on.
+pub fn capture_into(
+    program: &Program,
+    timeout: Duration,
+    grace: Duration,
+    max_bytes: u64,
+    sink: &mut dyn Write,
+    reason: &mut dyn FnMut() -> Option<String>,
+) -> Result<Report, ProcessError> {
+    let limits = Limits {
+        start: None,
+        idle: None,
+        run: timeout,
+        grace,
+        drain: Duration::from_millis(500),
+        max_line: 0,
+        max_output: max_bytes,
+        stderr_tail: 8 * 1024,
+    };
+    let io = RunIo {
+        stdout_file: Some(Box::new(sink)),
+        stderr_file: None,
+        on_started: &mut |_| {},
+        on_line: &mut |_| None,
+        on_error_line: &mut |_| None,
+        on_tick: &mut |_| reason(),
+    };
+    run(program, &limits, PoliteStop::TerminateGroup, io)
+}
+
 #[derive(Clone, Copy)]
 enum Phase {
     Running,
@@ -342,6 +373,9 @@ impl<'a> Run<'a> {
         let bytes = self.accept(bytes);
         self.report.stdout_bytes += length(bytes);
         write_captured(&mut self.io.stdout_file, Some(bytes), &mut self.report.capture_error);
+        if self.limits.max_line == 0 {
+            return;
+        }
         let mut fatal = None;
         let on_line = &mut self.io.on_line;
         let result = self.lines.feed(bytes, |line| {

@@ -241,11 +241,23 @@ pub(super) fn leftovers(marker: &str) -> Vec<Process> {
 
 /// Ends every process that carries `marker` and what is below it.
 pub(super) fn end_leftovers(marker: &str, wait: Duration) -> Vec<u32> {
-    let deadline = Instant::now() + wait;
+    end_leftovers_of(marker, &[], Duration::ZERO, wait)
+}
+
+/// Ends every process that carries `marker`, those of `known` that are still there, and what is below them; after
+/// `grace`, in which they may end by themselves.
+pub(super) fn end_leftovers_of(marker: &str, known: &[Process], grace: Duration, wait: Duration) -> Vec<u32> {
+    let patient = Instant::now() + grace;
+    let deadline = patient + wait;
     loop {
-        let marked = leftovers(marker);
+        let mut marked = leftovers(marker);
+        marked.extend(known.iter().filter(|process| is_running(process)));
         if marked.is_empty() {
             return Vec::new();
+        }
+        if Instant::now() < patient {
+            thread::sleep(Duration::from_millis(10));
+            continue;
         }
         // Only those that are still the same: an id may belong to somebody else by now.
         let table = processes::all();
@@ -263,7 +275,7 @@ pub(super) fn end_leftovers(marker: &str, wait: Duration) -> Vec<u32> {
 }
 
 /// This process and everything below it, by direct look-ups; `None` where the system has none.
-fn below(me: u32) -> Option<Vec<Process>> {
+pub(super) fn below(me: u32) -> Option<Vec<Process>> {
     let mut ids = processes::children(me)?;
     let mut found: Vec<Process> = Vec::new();
     let mut next = 0;
@@ -302,7 +314,7 @@ fn pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-fn raw(id: Pid) -> u32 {
+pub(super) fn raw(id: Pid) -> u32 {
     id.as_raw_nonzero().get().unsigned_abs()
 }
 
@@ -369,7 +381,7 @@ fn die_with_parent(_command: &mut Command, _polite: PoliteStop) {}
 /// Lets the root lead a session, and with it a process group. A member of our own session could open the
 /// terminal that a host runs on: what it wrote would spoil the host's screen, and a question for a password
 /// would stop it for good, since only the foreground may read.
-fn own_session(command: &mut Command) {
+pub(super) fn own_session(command: &mut Command) {
     // SAFETY: between fork and exec only one system call is made; it neither allocates nor locks.
     unsafe {
         command.pre_exec(|| {
@@ -477,6 +489,10 @@ impl Cut {
     }
 }
 
+/// Room in the pipe of standard output: what anybody may ask for.
+#[cfg(target_os = "linux")]
+const ROOM: usize = 1 << 20;
+
 /// One stream of the root.
 pub(super) struct Stream {
     file: File,
@@ -485,7 +501,12 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn stdout(pipe: ChildStdout, cut: &Cut) -> io::Result<Self> {
-        Self::new(pipe.into(), cut)
+        let pipe = OwnedFd::from(pipe);
+        // Programs that exit with output still to be written lose what the pipe had no room for (Node does). A system
+        // that does not give it more room gives it enough to work with.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, ROOM);
+        Self::new(pipe, cut)
     }
 
     pub(super) fn stderr(pipe: ChildStderr, cut: &Cut) -> io::Result<Self> {

@@ -52,6 +52,21 @@ pub(super) fn resolve(bin: &str, search: &Search<'_>, files: &dyn Files) -> Resu
     }
 }
 
+/// The same for a program that no package manager wraps: a script in its place is refused, whatever it starts.
+pub(super) fn resolve_native(
+    bin: &str,
+    search: &Search<'_>,
+    files: &dyn Files,
+) -> Result<Target, ProcessError> {
+    let found = find(bin, search, files)?;
+    match extension(&found).as_deref() {
+        Some("cmd" | "bat") => {
+            Err(refused(&found, "this agent is an .exe file, and no script in front of it"))
+        }
+        _ => resolve(&found, search, files),
+    }
+}
+
 fn find(bin: &str, search: &Search<'_>, files: &dyn Files) -> Result<String, ProcessError> {
     let not_found = |searched: &str| ProcessError::ProgramNotFound {
         program: bin.to_owned(),

@@ -62,6 +62,16 @@ fn an_npm_wrapper_leads_to_node_and_its_entry() {
 }
 
 #[test]
+fn a_program_that_nobody_wraps_is_not_started_through_a_script() {
+    let native = |disk: &Disk| resolve_native("codex", &SEARCH, disk);
+    assert_eq!(code(native(&Disk::npm(NPM))), "UNSAFE_WINDOWS_BATCH_SHIM");
+    assert_eq!(code(native(&Disk::with(&[(r"C:\npm\codex.bat", "x")]))), "UNSAFE_WINDOWS_BATCH_SHIM");
+    assert_eq!(code(native(&Disk::with(&[]))), "PROGRAM_NOT_FOUND");
+    let disk = Disk::with(&[(r"C:\npm\codex.exe", "MZ"), (r"C:\npm\codex.cmd", NPM)]);
+    assert_eq!(native(&disk).unwrap().program, r"C:\npm\codex.exe");
+}
+
+#[test]
 fn node_beside_the_wrapper_comes_first() {
     let mut disk = Disk::npm(NPM);
     disk.files.insert(r"c:\npm\node.exe".into(), b"MZ".to_vec());

@@ -27,6 +27,8 @@ pub enum BlobKind {
     Stderr,
     /// The final answer.
     Answer,
+    /// What the run changed, as `git apply` takes it.
+    Patch,
 }
 
 impl BlobKind {
@@ -37,6 +39,7 @@ impl BlobKind {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
             Self::Answer => "answer",
+            Self::Patch => "patch",
         }
     }
 }
@@ -127,6 +130,13 @@ impl Blobs {
             let _ = std::fs::remove_file(&path);
             StoreError::from_io(&path, &error)
         })
+    }
+
+    /// Removes a blob that came to nothing. One that is not there is no fault.
+    pub fn remove(&self, turn: &str, kind: BlobKind) {
+        if let Ok(path) = self.path(turn, kind) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Writes the final answer and returns its size. Do this before the end of the turn is

@@ -74,6 +74,18 @@ codes! {
     TURN_INTERRUPTED { exit: Unexpected, retryable: false,
         cause: "The process that supervised the turn ended before the turn's end was recorded.",
         remedy: "Look at the partial output with `get_turn_output`, check the working folder, then continue the session." }
+    QUESTION_NOT_FOUND { exit: Refused, retryable: false,
+        cause: "No worker has asked a question with this id.",
+        remedy: "Take an id from `list_questions`." }
+    QUESTION_ANSWERED { exit: Refused, retryable: false,
+        cause: "Somebody answered the question before. The first answer stands.",
+        remedy: "Look at the answer with `list_questions`, and at what the worker makes of it with `wait_turn`." }
+    QUESTION_EXPIRED { exit: Refused, retryable: false,
+        cause: "Nobody answered in time, so the worker went on with the default: a question without its answer, an approval denied.",
+        remedy: "Tell the worker with `continue_session` when it is done; `scope.askTimeoutSeconds` in the config file is how long a question waits." }
+    QUESTION_CLOSED { exit: Refused, retryable: false,
+        cause: "The question was withdrawn: the worker's run has ended, or it does not wait for this call any more.",
+        remedy: "Look at the turn with `wait_turn`." }
     BLOB_MISSING { exit: Refused, retryable: false,
         cause: "The turn has no stored output of this kind.",
         remedy: "Ask for another kind of output, or check that the state folder's `blobs` were not deleted." }
@@ -131,6 +143,14 @@ pub enum StoreError {
     TooManyTurns { running: u64, max: u64 },
     #[error("turn {0} has already finished")]
     TurnAlreadyFinished(String),
+    #[error("there is no question {0}")]
+    QuestionNotFound(String),
+    #[error("question {id} was answered by {by}")]
+    QuestionAnswered { id: String, by: String },
+    #[error("question {0} waited long enough; its worker went on")]
+    QuestionExpired(String),
+    #[error("question {0} was withdrawn")]
+    QuestionClosed(String),
     #[error("turn {turn} has no stored {kind}")]
     BlobMissing { turn: String, kind: BlobKind },
     #[error("the stored answer of turn {turn} has {found} bytes instead of {recorded}")]
@@ -160,6 +180,10 @@ impl Coded for StoreError {
             Self::IdempotencyConflict { .. } => &IDEMPOTENCY_CONFLICT,
             Self::TooManyTurns { .. } => &TOO_MANY_TURNS,
             Self::TurnAlreadyFinished(_) => &TURN_ALREADY_FINISHED,
+            Self::QuestionNotFound(_) => &QUESTION_NOT_FOUND,
+            Self::QuestionAnswered { .. } => &QUESTION_ANSWERED,
+            Self::QuestionExpired(_) => &QUESTION_EXPIRED,
+            Self::QuestionClosed(_) => &QUESTION_CLOSED,
             Self::BlobMissing { .. } => &BLOB_MISSING,
             Self::BlobIncomplete { .. } => &BLOB_INCOMPLETE,
         }

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::database::{Durability, Store};
 use super::errors::{StoreError, TURN_INTERRUPTED};
+use super::ids::scratch_path;
 use super::rows::stored;
 use super::turns::{by_id, key_of, one_line};
-use super::{BlobKind, NativeSession, TurnEnd, TurnRow, audit, native, search};
+use super::{BlobKind, NativeSession, TurnEnd, TurnRow, audit, native, questions, search};
 use crate::agents::Outcome;
 
 /// What became of the wish to end a turn.
@@ -62,14 +63,6 @@ impl Store {
         })
     }
 
-    /// Whether a turn's end is recorded. Cheap enough for twenty calls a second.
-    ///
-    /// # Errors
-    /// `TURN_NOT_FOUND`.
-    pub fn has_finished(&self, turn: &str) -> Result<bool, StoreError> {
-        self.read(|connection| Ok(key_of(connection, turn)?.1 == "finished"))
-    }
-
     /// Records the end of a turn and returns the session's new revision. The answer must be in its
     /// blob before. `native` is recorded only if it is the provider session that `end` returned,
     /// and always with the policy of this very turn.
@@ -98,8 +91,8 @@ impl Store {
         })
     }
 
-    /// Records that a turn's supervisor died before it recorded an end; what it had written is
-    /// kept. False if the end had been recorded after all. Only call this while holding the
+    /// Records that a turn's supervisor died before it recorded an end; its output is kept, its
+    /// scratch folder removed. False if the end had been recorded after all. Only call this while holding the
     /// session's lock, or when it was found free.
     ///
     /// # Errors
@@ -109,6 +102,8 @@ impl Store {
         let answer = self.searchable_answer(turn);
         let blobs = self.blobs();
         let size = |kind| blobs.size(turn, kind).unwrap_or_default();
+        // What its supervisor would have removed.
+        let _ = std::fs::remove_dir_all(scratch_path(self.state_dir(), turn)?);
         self.write(Durability::Full, |tx| {
             let (seq, state) = key_of(tx, turn)?;
             if state != "running" {
@@ -174,6 +169,7 @@ fn record_end(
         storable_meta(&end.meta),
     ])?;
     tx.prepare_cached("DELETE FROM activities WHERE turn = ?1")?.execute([seq])?;
+    questions::close_all(tx, now, turn)?;
     // Wall clocks step back; a session is never older than its own creation.
     let (session, revision): (String, i64) = tx
         .prepare_cached(

@@ -5,6 +5,12 @@ use std::path::{Path, PathBuf};
 use super::errors::StoreError;
 use crate::policy::AgentId;
 
+/// The folder of run folders in a state folder.
+const RUNS: &str = "runs";
+
+/// The folder of what agents keep of their conversations, in a state folder.
+const KEPT: &str = "kept";
+
 /// The folder of lock files in a state folder.
 pub(super) const LOCKS: &str = "locks";
 
@@ -30,6 +36,36 @@ pub fn is_id(text: &str) -> bool {
 pub fn session_lock_path(state_dir: &Path, session: &str) -> Result<PathBuf, StoreError> {
     check_id(session)?;
     Ok(state_dir.join(LOCKS).join(format!("{session}.lock")))
+}
+
+/// The folder of what a running turn needs and nobody needs after it.
+const SCRATCH: &str = "scratch";
+
+/// Where a turn may put what nobody needs after it. The folder is made by whoever uses it.
+///
+/// # Errors
+/// `STORE_BAD_ID`.
+pub fn scratch_path(state_dir: &Path, turn: &str) -> Result<PathBuf, StoreError> {
+    check_id(turn)?;
+    Ok(state_dir.join(SCRATCH).join(turn))
+}
+
+/// The run folder of a turn, whether it exists or not.
+///
+/// # Errors
+/// `STORE_BAD_ID`.
+pub fn run_dir(state_dir: &Path, turn: &str) -> Result<PathBuf, StoreError> {
+    check_id(turn)?;
+    Ok(state_dir.join(RUNS).join(turn))
+}
+
+/// What an agent keeps of its conversation for the next runs of a session, whether there is something or not.
+///
+/// # Errors
+/// `STORE_BAD_ID`.
+pub fn kept_dir(state_dir: &Path, session: &str, agent: AgentId) -> Result<PathBuf, StoreError> {
+    check_id(session)?;
+    Ok(state_dir.join(KEPT).join(session).join(agent.as_str()))
 }
 
 pub(super) fn check_id(text: &str) -> Result<(), StoreError> {
@@ -66,6 +102,8 @@ mod tests {
                 prop_assert!(!text.contains(['.', '/', '\\', ':']));
             } else {
                 prop_assert!(session_lock_path(Path::new("state"), &text).is_err());
+                prop_assert!(run_dir(Path::new("state"), &text).is_err());
+                prop_assert!(kept_dir(Path::new("state"), &text, AgentId::Mock).is_err());
             }
         }
     }

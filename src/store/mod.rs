@@ -11,8 +11,11 @@ mod finish;
 mod ids;
 mod native;
 mod notes;
+mod observations;
 mod pages;
+mod questions;
 mod rows;
+mod runs;
 mod schema;
 mod search;
 mod sessions;
@@ -27,8 +30,12 @@ pub use counts::Counts;
 pub use database::{Durability, Store};
 pub use errors::*;
 pub use finish::CancelRequest;
-pub use ids::{is_id, session_lock_path, start_lock_path};
+pub use ids::{is_id, kept_dir, run_dir, scratch_path, session_lock_path, start_lock_path};
+pub use questions::{
+    NewAnswer, NewQuestion, Pulse, QuestionFilter, QuestionKind, QuestionRow, QuestionState,
+};
 pub use rows::{Listed, Skipped};
+pub use runs::{RunFilter, RunRow, RunState};
 pub use schema::current_version as schema_version;
 pub use search::{Hit, HitField};
 pub use turns::{TurnFilter, TurnPage};

@@ -18,7 +18,7 @@ const APPLICATION_ID: i64 = 0x4142_5247;
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Position + 1 is the version that a migration leads to.
-pub(super) static MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+pub(super) static MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 /// Volatile and large columns live apart: SQLite rewrites a whole row on each update, and the
 /// activity line changes often while the prompt may be a megabyte.
@@ -139,6 +139,48 @@ CREATE TABLE notes (
     at INTEGER NOT NULL,
     PRIMARY KEY (folder, key)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Relay runs, what turns changed, and what workers ask.
+const VERSION_3: &str = "
+CREATE TABLE runs (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    root TEXT NOT NULL,
+    correction INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'finished')),
+    status TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    session_id TEXT,
+    record TEXT NOT NULL
+) STRICT;
+CREATE INDEX runs_by_root ON runs (root);
+CREATE INDEX runs_by_session ON runs (session_id) WHERE session_id IS NOT NULL;
+CREATE INDEX running_runs ON runs (seq) WHERE state = 'running';
+CREATE TABLE observations (
+    turn INTEGER PRIMARY KEY REFERENCES turns (seq),
+    record TEXT NOT NULL
+) STRICT;
+CREATE TABLE questions (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL,
+    turn_id TEXT NOT NULL REFERENCES turns (id),
+    kind TEXT NOT NULL CHECK (kind IN ('question', 'approval')),
+    tool TEXT,
+    text TEXT NOT NULL,
+    asked_at INTEGER NOT NULL,
+    wait_until INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('open', 'answered', 'expired', 'closed')),
+    approved INTEGER,
+    answer TEXT,
+    answered_by TEXT,
+    answered_at INTEGER
+) STRICT;
+CREATE INDEX questions_by_turn ON questions (turn_id);
+CREATE INDEX open_questions ON questions (seq) WHERE state = 'open';
 ";
 
 /// What a database says about itself.

@@ -5,7 +5,7 @@ use super::*;
 /// How hosts name a tool of this server to the model.
 const PREFIX: &str = "mcp__agent-bridge__";
 /// Bytes of the whole list: it is part of every conversation of the host.
-const MOST_BYTES: usize = 40_000;
+const MOST_BYTES: usize = 56_000;
 
 fn list(world: &World) -> Value {
     let mut host = world.host();
@@ -88,7 +88,10 @@ fn every_schema_stays_within_the_subset_that_all_hosts_take() {
         assert_eq!(tool["inputSchema"]["type"], "object");
         assert_eq!(tool["outputSchema"]["type"], "object");
         assert!(tool["inputSchema"]["properties"].is_object());
-        assert_eq!(tool["inputSchema"]["additionalProperties"], false);
+        // These take names that they do not publish, and refuse any other by name themselves.
+        let open = ["relay_execute", "relay_continue", "antigravity_execute", "antigravity_continue"];
+        let closed = tool["inputSchema"]["additionalProperties"] == false;
+        assert_eq!(closed, !open.contains(&tool["name"].as_str().unwrap()), "{}", tool["name"]);
     }
     assert!(found.is_empty(), "{found:#?}");
 }
@@ -117,7 +120,16 @@ fn every_tool_says_what_it_is_and_does() {
         .filter(|tool| tool["annotations"]["openWorldHint"] == true)
         .collect();
     let names: Vec<&str> = starts.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert_eq!(names, ["delegate_task", "continue_session", "handoff"], "which tools reach out");
+    let expected = [
+        "delegate_task",
+        "continue_session",
+        "handoff",
+        "relay_execute",
+        "relay_continue",
+        "antigravity_execute",
+        "antigravity_continue",
+    ];
+    assert_eq!(names, expected, "which tools reach out");
     assert!(starts.iter().all(|tool| tool["annotations"]["readOnlyHint"] == false));
 }
 

@@ -27,6 +27,7 @@ fn a_required_argument_that_is_missing_is_named() {
         ("get_turn_output", json!({ "session_id": FOREIGN }), "turn"),
         ("get_session", json!({}), "session_id"),
         ("search_sessions", json!({}), "query"),
+        ("answer_question", json!({ "text": "x" }), "question_id"),
     ] {
         let error = refusal(host.call(tool, arguments));
         assert_eq!(error["code"], "INVALID_ARGUMENT", "{tool}");
@@ -64,6 +65,9 @@ fn an_argument_of_the_wrong_type_or_range_is_named() {
         of("list_turns", json!({ "limit": 201 }), "limit"),
         of("list_turns", json!({ "state": "paused" }), "state"),
         of("list_turns", json!({ "agent": "nobody" }), "agent"),
+        of("list_questions", json!({ "state": "waiting" }), "state"),
+        of("list_questions", json!({ "limit": 0 }), "limit"),
+        of("answer_question", json!({ "question_id": FOREIGN, "approve": "yes" }), "approve"),
         of("list_sessions", json!({ "limit": true }), "limit"),
         of("search_sessions", json!({ "query": "" }), "query"),
         of("search_sessions", json!({ "query": "   " }), "query"),
@@ -130,6 +134,8 @@ fn ids_of_nothing_here_are_refused() {
         ("get_turn_output", json!({ "session_id": FOREIGN, "turn": 0 }), "SESSION_NOT_FOUND"),
         ("get_turn_output", json!({ "session_id": session, "turn": 7 }), "TURN_NOT_FOUND"),
         ("list_turns", json!({ "cursor": "nonsense" }), "STORE_BAD_CURSOR"),
+        ("list_questions", json!({ "cursor": "nonsense" }), "STORE_BAD_CURSOR"),
+        ("answer_question", json!({ "question_id": FOREIGN, "text": "x" }), "QUESTION_NOT_FOUND"),
         ("list_sessions", json!({ "cursor": "nonsense" }), "STORE_BAD_CURSOR"),
     ] {
         assert_eq!(refused(host.call(tool, arguments.clone())), code, "{tool} {arguments}");
@@ -137,9 +143,13 @@ fn ids_of_nothing_here_are_refused() {
     for id in
         ["", "..", "../../etc/passwd", "x\u{0}y", "00000000-0000-4000-8000-00000000000G", &"a".repeat(10_000)]
     {
-        for (tool, name) in
-            [("wait_turn", "turn_id"), ("cancel_turn", "turn_id"), ("get_session", "session_id")]
-        {
+        for (tool, name) in [
+            ("wait_turn", "turn_id"),
+            ("cancel_turn", "turn_id"),
+            ("get_session", "session_id"),
+            ("answer_question", "question_id"),
+            ("list_questions", "turn_id"),
+        ] {
             assert_eq!(refused(host.call(tool, json!({ name: id }))), "INVALID_ARGUMENT", "{tool} {id:?}");
         }
     }

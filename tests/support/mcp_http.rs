@@ -108,6 +108,11 @@ impl McpHttp {
             .collect()
     }
 
+    /// Whether anybody with the token asked for its tools.
+    pub fn was_listed(&self) -> bool {
+        self.shared.lock().seen.iter().any(|seen| seen.message["method"] == "tools/list")
+    }
+
     /// Requests without the token.
     pub fn refused(&self) -> usize {
         self.shared.lock().refused

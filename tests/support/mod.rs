@@ -1,6 +1,7 @@
 //! The harness of the black-box tests. A test file says `mod support;` and uses
 //!
 //! - [`world`]: a machine of its own for each test, the real `agent-bridge` in it, fake agents;
+//! - [`agy`]: a stand-in for Antigravity's CLI, which cannot be had;
 //! - [`host`]: a scripted MCP host on the standard streams of `agent-bridge serve`;
 //! - [`mcp_http`]: a scripted MCP server over HTTP, as the endpoint of a run is one;
 //! - [`mock_model`]: a scripted model server on loopback;
@@ -41,6 +42,7 @@
     reason = "each test file uses a part of the harness, and a harness panics where a test has to stop"
 )]
 
+pub mod agy;
 pub mod bundle;
 pub mod clients;
 pub mod host;

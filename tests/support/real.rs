@@ -239,18 +239,14 @@ pub fn gemini(world: &World, model: &MockModel) -> Option<Gemini> {
     let program = require("node_modules/.bin/gemini")?;
     let settings = json!({
         "security": { "auth": { "selectedType": "gemini-api-key" } },
-        "general": { "enableAutoUpdate": false },
+        // Else a mock that fails is asked again for minutes.
+        "general": { "enableAutoUpdate": false, "maxAttempts": 1 },
         "privacy": { "usageStatisticsEnabled": false },
     });
     write(&world.home().join(".gemini").join("settings.json"), settings.to_string());
-    let env = [
-        ("GOOGLE_GEMINI_BASE_URL", model.base_url().as_str()),
-        ("GEMINI_API_KEY", KEY),
-        ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
-        ("GEMINI_CLI_NO_RELAUNCH", "true"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into();
+    let env = [("GOOGLE_GEMINI_BASE_URL", model.base_url().as_str()), ("GEMINI_API_KEY", KEY)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
     Some(Gemini { program, env })
 }
 
@@ -266,6 +262,7 @@ impl Gemini {
     pub fn command<'a>(&self, world: &World, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = world.command(&self.program);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.env("GEMINI_CLI_TRUST_WORKSPACE", "true").env("GEMINI_CLI_NO_RELAUNCH", "true");
         command.args(["-m", "gemini-2.5-flash"]).args(arguments);
         command
     }

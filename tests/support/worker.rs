@@ -26,6 +26,8 @@ pub enum Cli {
     Codex,
     /// Claude Code.
     Claude,
+    /// Gemini CLI.
+    Gemini,
 }
 
 impl Cli {
@@ -34,6 +36,7 @@ impl Cli {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude",
+            Self::Gemini => "gemini",
         }
     }
 
@@ -44,6 +47,7 @@ impl Cli {
         let section = match self {
             Self::Codex => real::codex(world, model)?.agent(),
             Self::Claude => real::claude(world, model)?.agent(),
+            Self::Gemini => real::gemini(world, model)?.agent(),
         };
         world.set_agent(self.id(), section);
         Some(())
@@ -53,7 +57,7 @@ impl Cli {
     pub fn native_id(self, stdout: &str) -> String {
         let key = match self {
             Self::Codex => "thread_id",
-            Self::Claude => "session_id",
+            Self::Claude | Self::Gemini => "session_id",
         };
         let ids = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut ids = ids.filter_map(|event| event[key].as_str().map(str::to_owned));
@@ -228,7 +232,7 @@ pub fn a_read_only_turn_writes_nothing(cli: Cli) {
     worker.end();
 }
 
-/// Workspace-write: the file tool and the shell write in the working folder, and not outside it.
+/// Workspace-write: the file tool, and the shell if there is one, write in the working folder, and not outside it.
 #[track_caller]
 pub fn a_workspace_write_turn_writes_inside_and_not_outside(cli: Cli) {
     let script = |world: &World| {
@@ -244,7 +248,12 @@ pub fn a_workspace_write_turn_writes_inside_and_not_outside(cli: Cli) {
         assert_eq!(turn.structured["sandbox"], "workspace-write");
         assert_eq!(worker.model.turns(name).len(), 2, "{}", worker.model.summary());
     }
-    assert_eq!(worker.world.git(["status", "--porcelain"]), "?? shell.txt\n?? tool.txt");
+    let written = match cli {
+        // It has no shell that could be kept inside, so there is none.
+        Cli::Gemini => "?? tool.txt",
+        Cli::Codex | Cli::Claude => "?? shell.txt\n?? tool.txt",
+    };
+    assert_eq!(worker.world.git(["status", "--porcelain"]), written);
     let outside: Vec<_> = std::fs::read_dir(worker.world.outside()).unwrap().collect();
     assert!(outside.is_empty(), "{outside:?}");
     worker.end();
@@ -359,6 +368,7 @@ pub fn any_prompt_arrives_whole(cli: Cli) {
     for prompt in [
         "--version scenario:hello".to_owned(),
         "-".to_owned() + "- scenario:hello",
+        "/clear scenario:hello".to_owned(),
         format!("{long}scenario:hello"),
     ] {
         worker.delegate(&prompt, json!({})).ok();

@@ -9,7 +9,9 @@ use super::super::bounded::BoundedText;
 use super::super::evidence::{self, Finding};
 use super::super::servers::{ServerRule, ServerWatch};
 use super::super::verdicts::{self, Draft};
-use super::super::{Activity, Metered, RunEnd, StreamParser, Tokens, Verdict, redaction};
+use super::super::{
+    Activity, Failure, Metered, RunEnd, STRUCTURED_OUTPUT, StreamParser, Tokens, Verdict, redaction,
+};
 
 /// A document over several lines is kept up to this size.
 const DOCUMENT_BYTES: usize = 16 << 20;
@@ -270,6 +272,9 @@ impl Parser {
             meta.insert("permissionDenials".into(), json!(denials.len()));
             meta.insert("deniedTools".into(), verdicts::few(&denials));
         }
+        if !result.structured_output.is_null() {
+            meta.insert(STRUCTURED_OUTPUT.into(), result.structured_output.clone());
+        }
         self.draft.usage.tokens = run_tokens(&result.usage).map(Metered::Run);
         self.draft.usage.cost_usd = result
             .total_cost_usd
@@ -333,7 +338,7 @@ impl StreamParser for Parser {
         if let Some(why) = self.servers.verdict(&mut self.draft) {
             return self.draft.fail(None, &why, self.partial.unwrap_or_default());
         }
-        let Self { draft, other, streaming, result, partial, api_error, fatal, .. } = *self;
+        let Self { mut draft, other, streaming, result, partial, api_error, fatal, .. } = *self;
         let partial = partial.unwrap_or_default();
         let Some(result) = result else {
             if let Some(fatal) = fatal {
@@ -368,6 +373,7 @@ impl StreamParser for Parser {
             Some(text) => format!("{text} {}", errors.join(" ")),
             None => errors.join(" "),
         };
+        draft.cause = cause(&result, api_error.as_deref());
         let finding =
             judge(&result, subtype, api_error.as_deref()).or_else(|| evidence::classify(&said, true));
         let why = match said.is_empty() {
@@ -413,6 +419,15 @@ fn judge(result: &Event, subtype: &str, api_error: Option<&str>) -> Option<Findi
     match result.api_error_status.as_i64() {
         Some(401) => Some(Finding::Login),
         Some(429 | 402) => Some(Finding::Quota),
+        _ => None,
+    }
+}
+
+/// Causes that structured fields prove.
+fn cause(result: &Event, api_error: Option<&str>) -> Option<Failure> {
+    match (result.stop_reason.as_str(), api_error) {
+        (Some("refusal"), _) => Some(Failure::ContentFiltered),
+        (_, Some("model_not_found")) => Some(Failure::ModelUnavailable),
         _ => None,
     }
 }

@@ -148,6 +148,29 @@ fn the_facts_of_recorded_runs_are_kept() {
 }
 
 #[test]
+fn an_answer_by_schema_is_a_fact() {
+    assert_eq!(run("json-schema.jsonl", 0).meta["structuredOutput"], json!({ "answer": 42 }));
+    assert_eq!(run("hello.jsonl", 0).meta.get("structuredOutput"), None);
+}
+
+#[test]
+fn causes_are_named_where_the_output_proves_them() {
+    for (file, cause) in [
+        ("err-credit.jsonl", Some(Failure::Quota)),
+        ("err-e429.jsonl", Some(Failure::Quota)),
+        ("err-e404.jsonl", Some(Failure::ModelUnavailable)),
+        ("err-refuse.jsonl", Some(Failure::ContentFiltered)),
+        ("resume-unknown.jsonl", Some(Failure::ConversationLost)),
+        ("err-e401.jsonl", None),
+        ("err-e500.jsonl", None),
+        ("max-turns.jsonl", None),
+    ] {
+        assert_eq!(Failure::of(&run(file, 1)), cause, "{file}");
+    }
+    assert_eq!(Failure::of(&run("hello.jsonl", 0)), None);
+}
+
+#[test]
 fn usage_is_of_the_run_and_cost_is_the_total() {
     let verdict = run("hello.jsonl", 0);
     let expected = Tokens { input: 2234, cached_input: 1000, output: 21, reasoning: 0 };

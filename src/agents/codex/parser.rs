@@ -1,13 +1,13 @@
 //! Reads `codex exec --json`: one JSON event a line, in the present shape and in two older ones.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::bounded::BoundedText;
 use super::super::evidence::{self, Finding};
 use super::super::servers::{ServerRule, ServerWatch};
 use super::super::verdicts::{self, Draft};
-use super::super::{Activity, Metered, RunEnd, StreamParser, Tokens, Verdict, redaction};
+use super::super::{Activity, Metered, RunEnd, STRUCTURED_OUTPUT, StreamParser, Tokens, Verdict, redaction};
 
 /// Output that is not an event is kept up to this size, in case all of it is plain text.
 const PLAIN_BYTES: usize = 4 << 20;
@@ -83,6 +83,8 @@ pub(super) struct Parser {
     closing: Option<Closing>,
     last_error: Option<String>,
     warnings: Vec<String>,
+    /// The answer follows a schema.
+    report: bool,
     fatal: Option<String>,
 }
 
@@ -101,6 +103,7 @@ impl Parser {
             closing: None,
             last_error: None,
             warnings: Vec::new(),
+            report: false,
             fatal: None,
         }
     }
@@ -281,6 +284,11 @@ impl Parser {
         if !self.warnings.is_empty() {
             meta.insert("warnings".into(), verdicts::few(&self.warnings));
         }
+        if self.report
+            && let Some(Ok(report)) = self.answer.as_deref().map(serde_json::from_str::<Map<String, Value>>)
+        {
+            meta.insert(STRUCTURED_OUTPUT.into(), report.into());
+        }
         let denials = stderr
             .lines()
             .filter(|line| line.contains("codex_core::tools::router") && line.contains("reject"))
@@ -323,6 +331,10 @@ impl StreamParser for Parser {
 
     fn servers(&mut self, rule: ServerRule) {
         self.servers.rule = rule;
+    }
+
+    fn expects_report(&mut self) {
+        self.report = true;
     }
 
     fn fatal(&self) -> Option<&str> {

@@ -3,7 +3,7 @@
 
 use super::super::super::tests::{ID, exit, feed, request, settings, verdict};
 use super::*;
-use crate::agents::{Agent, Outcome};
+use crate::agents::{Agent, Failure, Outcome};
 use crate::policy::AgentId;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -123,6 +123,49 @@ fn no_recorded_run_is_left_out_of_the_list() {
         .collect();
     let listed: BTreeSet<String> = RECORDED.iter().map(|(name, ..)| (*name).to_owned()).collect();
     assert_eq!(names, listed);
+}
+
+#[test]
+fn causes_are_named_where_the_output_proves_them() {
+    for (name, cause) in [
+        ("exec-err-drop", Some(Failure::StreamError)),
+        ("exec-err-stream-error", Some(Failure::StreamError)),
+        ("exec-err-e403", Some(Failure::PermissionDenied)),
+        ("exec-err-e404", Some(Failure::ModelUnavailable)),
+        ("exec-err-e429", Some(Failure::Quota)),
+        ("exec-err-usage-limit", Some(Failure::Quota)),
+        ("exec-resume-unknown", Some(Failure::ConversationLost)),
+        ("exec-err-e401", None),
+        ("exec-err-e500", None),
+        ("exec-err-refused-bounded", None),
+    ] {
+        assert_eq!(Failure::of(&run(name, 1)), cause, "{name}");
+    }
+    assert_eq!(Failure::of(&run("exec-hello", 0)), None);
+}
+
+#[test]
+fn an_answer_by_schema_is_a_fact_if_it_is_an_object() {
+    let report = |expected: bool, answer: &str| {
+        let item = json!({ "id": "i", "type": "agent_message", "text": answer });
+        let lines = [
+            json!({ "type": "turn.started" }),
+            json!({ "type": "item.completed", "item": item }),
+            json!({ "type": "turn.completed", "usage": {} }),
+        ];
+        let mut parser = Parser::new(None, "test");
+        if expected {
+            parser.expects_report();
+        }
+        for line in lines {
+            parser.line(line.to_string().as_bytes());
+        }
+        Box::new(parser).finish(&exit(0)).meta.get("structuredOutput").cloned()
+    };
+    assert_eq!(report(true, " {\"a\": 1}\n"), Some(json!({ "a": 1 })));
+    assert_eq!(report(true, "no object"), None);
+    assert_eq!(report(true, "[1]"), None);
+    assert_eq!(report(false, "{\"a\": 1}"), None);
 }
 
 #[test]

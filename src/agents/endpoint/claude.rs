@@ -11,7 +11,7 @@
 use serde_json::json;
 
 use super::{Endpoint, SERVER, bearer, millis};
-use crate::agents::AgentError;
+use crate::agents::{AgentError, Launch};
 use crate::policy::AgentId;
 
 /// The mode of a read-only turn without an endpoint, and with one.
@@ -47,7 +47,8 @@ fn rules(endpoint: &Endpoint) -> String {
 }
 
 /// Puts the endpoint in the place of the empty server list, and its rules in front of the permission mode.
-pub(in crate::agents) fn attach(args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
+pub(in crate::agents) fn attach(launch: &mut Launch, endpoint: &Endpoint) -> Result<(), AgentError> {
+    let args = &mut launch.args;
     let unexpected = || AgentError::EndpointUnsupported(AgentId::Claude);
     // Both are ours: extra arguments can hold neither.
     let config = args.iter().position(|arg| arg == "--mcp-config").ok_or_else(unexpected)?;

@@ -12,7 +12,7 @@
 use serde_json::json;
 
 use super::{Endpoint, SERVER};
-use crate::agents::AgentError;
+use crate::agents::{AgentError, Launch};
 use crate::policy::AgentId;
 
 /// Time for connecting and listing, over loopback.
@@ -40,7 +40,8 @@ pub(super) fn arguments(endpoint: &Endpoint, isolated: bool) -> Vec<String> {
 }
 
 /// Puts the settings behind all others, where the last one wins, but before `resume`, which takes none of them.
-pub(in crate::agents) fn attach(args: &mut Vec<String>, endpoint: &Endpoint) -> Result<(), AgentError> {
+pub(in crate::agents) fn attach(launch: &mut Launch, endpoint: &Endpoint) -> Result<(), AgentError> {
+    let args = &mut launch.args;
     if !args.iter().any(|arg| arg == "--ignore-user-config") {
         return Err(AgentError::EndpointNeedsIsolation(AgentId::Codex));
     }

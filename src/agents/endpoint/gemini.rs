@@ -5,18 +5,25 @@
 //!   (`GEMINI_CLI_HOME`), with the endpoint in its settings; the files of a login are copied there.
 //! * That keeps the user's servers out. Those of a trusted project are kept out by the two allowlists, extensions by
 //!   `-e none`.
-//! * `trust` lets calls go through where nobody can be asked. Plan mode offers only tools with `readOnlyHint`; a
-//!   read-only run is the default mode, whose built-in tools neither write nor run anything.
+//! * The run's rules allow this server. `trust` lets calls go through in a run that has no rules.
 //! * An untrusted folder has no servers at all.
-//! * The user's choice of a login stands in settings that this home does not have; variables say it (`GEMINI_API_KEY`, or
-//!   `GOOGLE_GENAI_USE_GCA` for the copied login).
+//! * The user's choice of a login stands in settings that this home does not have: it is taken over.
+//! * Hooks and the project's `.env` stay out of this home's runs.
 
 use std::path::Path;
 
 use serde_json::json;
 
-use super::{Endpoint, EndpointPlan, LoginCopy, PlannedFile, SERVER, bearer, millis};
-use crate::agents::{AgentError, path_text};
+use super::{Endpoint, EndpointPlan, SERVER, bearer, millis};
+use crate::agents::{AgentError, Inherited, Launch, LoginCopy, PrivateFiles, path_text};
+use crate::policy::AgentId;
+
+/// The variable that names another home.
+const HOME: &str = "GEMINI_CLI_HOME";
+
+const SETTINGS: &str = ".gemini/settings.json";
+/// Which login it is, and how requests travel.
+const INHERITED: [&str; 3] = ["/security/auth", "/general/maxAttempts", "/general/retryFetchErrors"];
 
 /// What a login may be kept in, below the home.
 const LOGINS: [&str; 3] =
@@ -36,17 +43,36 @@ pub(super) fn plan(endpoint: &Endpoint, run_dir: &Path) -> Result<EndpointPlan, 
         "mcp": { "allowed": [SERVER] },
         "general": { "enableAutoUpdate": false },
         "privacy": { "usageStatisticsEnabled": false },
+        "hooksConfig": { "enabled": false },
+        "advanced": { "ignoreLocalEnv": true },
     });
+    let mut private =
+        PrivateFiles::one(home.join(".gemini").join("settings.json"), format!("{settings:#}\n"));
+    private.home_variable = Some(HOME.to_owned());
+    let copy = |from_home: &str| LoginCopy { from_home: from_home.to_owned(), to: below(&home, from_home) };
+    private.logins = LOGINS.map(copy).to_vec();
+    let taken = |pointer: &str| Inherited { from_home: SETTINGS.to_owned(), pointer: pointer.to_owned() };
+    private.files.iter_mut().for_each(|file| file.inherits = INHERITED.map(taken).to_vec());
     Ok(EndpointPlan {
         args: ["--allowed-mcp-server-names", SERVER, "-e", "none", "--skip-trust"].map(String::from).to_vec(),
-        env: [("GEMINI_CLI_HOME".to_owned(), path_text(&home)?.to_owned())].into(),
-        files: vec![PlannedFile {
-            path: home.join(".gemini").join("settings.json"),
-            content: format!("{settings:#}\n"),
-            holds_token: false,
-        }],
-        logins: LOGINS.map(|from_home| LoginCopy { from_home, to: below(&home, from_home) }).to_vec(),
+        env: [(HOME.to_owned(), path_text(&home)?.to_owned())].into(),
+        private: Some(private),
     })
+}
+
+/// Puts the endpoint in the place of the server that nobody has.
+pub(in crate::agents) fn attach(
+    launch: &mut Launch,
+    endpoint: &Endpoint,
+    run_dir: &Path,
+) -> Result<(), AgentError> {
+    let place = launch.args.iter().position(|arg| arg == "--allowed-mcp-server-names").map(|at| at + 1);
+    let allowed = place.and_then(|place| launch.args.get_mut(place));
+    *allowed.ok_or(AgentError::EndpointUnsupported(AgentId::Gemini))? = SERVER.to_owned();
+    let plan = plan(endpoint, run_dir)?;
+    launch.env.extend(plan.env);
+    launch.private = Some(launch.private.take().unwrap_or_default().and(plan.private.unwrap_or_default()));
+    Ok(())
 }
 
 fn below(folder: &Path, relative: &str) -> std::path::PathBuf {

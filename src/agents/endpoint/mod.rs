@@ -2,7 +2,7 @@
 //!
 //! The token never stands in an argument: it travels in one variable, whose name says nothing (Gemini CLI drops names
 //! with `TOKEN`, `KEY` and the like), and the CLI puts it into the header itself. Where a CLI cannot, the token is in
-//! a private file of the run ([`PlannedFile::holds_token`]).
+//! a private file of the run ([`holds_token`](super::PlannedFile::holds_token)).
 
 mod antigravity;
 mod claude;
@@ -10,14 +10,16 @@ mod codex;
 mod gemini;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use super::AgentError;
+use super::{AgentError, PrivateFiles};
 use crate::policy::AgentId;
 
+pub(super) use antigravity::attach as attach_antigravity;
 pub(super) use claude::attach as attach_claude;
 pub(super) use codex::attach as attach_codex;
+pub(super) use gemini::attach as attach_gemini;
 
 /// The name under which every worker knows its endpoint. Permission rules name it, and a `_` in it would confuse
 /// Gemini CLI's.
@@ -47,45 +49,12 @@ pub struct EndpointPlan {
     pub args: Vec<String>,
     /// Variables besides the token's.
     pub env: BTreeMap<String, String>,
-    /// Files to be written before the start and removed after the end.
-    pub files: Vec<PlannedFile>,
-    /// Files of the user's that hold the login, to be copied if they exist.
-    pub logins: Vec<LoginCopy>,
+    /// What has to be in the run folder, if the run needs one.
+    pub private: Option<PrivateFiles>,
 }
 
-/// A file of a run's own folder. To be written with mode 0600, in a folder with mode 0700.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedFile {
-    /// Where, inside the run's folder.
-    pub path: PathBuf,
-    /// What, with `${AGENT_BRIDGE_SCOPE}` for the token.
-    pub content: String,
-    /// The CLI does not read variables in this file: whoever writes it puts the token in.
-    pub holds_token: bool,
-}
-
-impl PlannedFile {
-    /// The bytes to write.
-    pub fn content_with(&self, token: &str) -> String {
-        if self.holds_token {
-            self.content.replace(&placeholder(TOKEN_VARIABLE), token)
-        } else {
-            self.content.clone()
-        }
-    }
-}
-
-/// A file that a login may be kept in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoginCopy {
-    /// Below the user's home.
-    pub from_home: &'static str,
-    /// Where to.
-    pub to: PathBuf,
-}
-
-/// What a CLI needs to be given this endpoint. `run_dir` is a folder of the run's own, needed by those that take
-/// no servers from the command line.
+/// What a CLI needs to be given this endpoint. `run_dir` is the run folder, needed by those that take no servers from
+/// the command line.
 ///
 /// # Errors
 /// [`AgentError::EndpointUnsupported`] for an agent without an MCP client, [`AgentError::PathNotText`].
@@ -118,7 +87,7 @@ pub fn bypass_proxies(env: &mut BTreeMap<String, String>, known: impl Fn(&str) -
 }
 
 /// A variable, as configs of Claude Code and Gemini CLI write it.
-fn placeholder(variable: &str) -> String {
+pub(super) fn placeholder(variable: &str) -> String {
     format!("${{{variable}}}")
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::agents::tests::{ID, request, settings};
-use crate::agents::{AgentError, require};
+use crate::agents::{AgentError, Launch, PlannedFile, require};
 use crate::policy::Sandbox;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn attached(agent: AgentId, sandbox: Sandbox, resume: bool) -> Vec<String> {
     let agent = require(agent).unwrap();
     agent.takes_endpoint(&settings).unwrap();
     let mut launch = agent.launch(&request).unwrap();
-    agent.attach(&mut launch.args, &endpoint()).unwrap();
+    agent.attach(&mut launch, &endpoint(), Path::new("/run")).unwrap();
     launch.args
 }
 
@@ -78,7 +78,7 @@ fn codex_with_its_users_config_gets_none() {
     let refused = AgentError::EndpointNeedsIsolation(AgentId::Codex);
     assert_eq!(codex.takes_endpoint(&settings), Err(refused.clone()));
     let mut launch = codex.launch(&request(&settings)).unwrap();
-    assert_eq!(codex.attach(&mut launch.args, &endpoint()), Err(refused));
+    assert_eq!(codex.attach(&mut launch, &endpoint(), Path::new("/run")), Err(refused));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_argument_of_the_users_that_looks_like_a_place_is_none() {
     settings.extra_args = ["-c", "model_providers.x.name=resume", "--json-like"].map(String::from).to_vec();
     let codex = require(AgentId::Codex).unwrap();
     let mut launch = codex.launch(&request(&settings)).unwrap();
-    codex.attach(&mut launch.args, &endpoint()).unwrap();
+    codex.attach(&mut launch, &endpoint(), Path::new("/run")).unwrap();
     assert_eq!(launch.args.last().unwrap(), "-");
     let at = |text: &str| launch.args.iter().position(|arg| arg == text).unwrap();
     assert!(at("--json-like") < at("mcp_servers.bridge.required=true"));
@@ -97,9 +97,10 @@ fn an_argument_of_the_users_that_looks_like_a_place_is_none() {
 fn arguments_that_are_not_as_the_adapter_makes_them_are_refused() {
     for agent in [AgentId::Claude, AgentId::Codex] {
         for args in [vec![], vec!["--ignore-user-config"], vec!["--mcp-config"], vec!["--permission-mode"]] {
-            let mut args: Vec<String> = args.into_iter().map(str::to_owned).collect();
-            let attached = require(agent).unwrap().attach(&mut args, &endpoint());
-            assert!(attached.is_err(), "{agent}: {args:?}");
+            let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+            let mut launch = Launch { args, ..Launch::default() };
+            let attached = require(agent).unwrap().attach(&mut launch, &endpoint(), Path::new("/run"));
+            assert!(attached.is_err(), "{agent}: {:?}", launch.args);
         }
     }
 }
@@ -110,7 +111,8 @@ fn gemini_has_a_home_of_its_own_with_the_endpoint_in_its_settings() {
     assert_eq!(plan.args.join(" "), "--allowed-mcp-server-names bridge -e none --skip-trust");
     let home = Path::new("/run").join("gemini-home");
     assert_eq!(plan.env["GEMINI_CLI_HOME"], home.to_str().unwrap());
-    let [file] = plan.files.as_slice() else { panic!("one file") };
+    let private = plan.private.unwrap();
+    let [file] = private.files.as_slice() else { panic!("one file") };
     assert_eq!(file.path, home.join(".gemini").join("settings.json"));
     let settings: Value = serde_json::from_str(&file.content).unwrap();
     assert_eq!(settings["mcp"]["allowed"], json!(["bridge"]));
@@ -121,7 +123,7 @@ fn gemini_has_a_home_of_its_own_with_the_endpoint_in_its_settings() {
             "headers": { "Authorization": "Bearer ${AGENT_BRIDGE_SCOPE}" }, "includeTools": ["submit_report", "note"],
         } })
     );
-    assert!(plan.logins.iter().all(|login| login.to.starts_with(&home)));
+    assert!(private.logins.iter().all(|login| login.to.starts_with(&home)));
     assert_eq!(file.content_with("the-token"), file.content, "Gemini reads the variable itself");
 }
 
@@ -130,7 +132,8 @@ fn agy_has_a_folder_of_its_own_and_the_token_only_in_one_private_file() {
     let plan = plan_for(AgentId::Antigravity, &endpoint(), Path::new("/run")).unwrap();
     let folder = Path::new("/run").join("agy");
     assert_eq!(plan.args, [format!("--gemini_dir={}", folder.display())]);
-    let holding: Vec<&PlannedFile> = plan.files.iter().filter(|file| file.holds_token).collect();
+    let private = plan.private.unwrap();
+    let holding: Vec<&PlannedFile> = private.files.iter().filter(|file| file.holds_token).collect();
     let [servers] = holding.as_slice() else { panic!("one file holds it") };
     assert_eq!(servers.path, folder.join("config").join("mcp_config.json"));
     let written: Value = serde_json::from_str(&servers.content_with("the-token")).unwrap();
@@ -142,10 +145,11 @@ fn agy_has_a_folder_of_its_own_and_the_token_only_in_one_private_file() {
         } } })
     );
     let settings =
-        plan.files.iter().find(|file| file.path.ends_with("antigravity-cli/settings.json")).unwrap();
+        private.files.iter().find(|file| file.path.ends_with("antigravity-cli/settings.json")).unwrap();
     let settings: Value = serde_json::from_str(&settings.content).unwrap();
-    assert_eq!(settings["permissions"]["allow"], json!(["mcp(bridge/submit_report)", "mcp(bridge/note)"]));
-    assert!(plan.files.iter().all(|file| file.path.starts_with(&folder)));
+    let rules = json!(["mcp(bridge/submit_report)", "mcp(bridge/note)"]);
+    assert_eq!(settings["permissions"]["allow"], rules);
+    assert!(private.files.iter().all(|file| file.path.starts_with(&folder)));
 }
 
 #[test]

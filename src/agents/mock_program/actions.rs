@@ -9,11 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::answer::{self, Setting};
+use super::call_tool;
 use super::invocation::Invocation;
 use super::os;
 use super::script::{
-    Action, Answer, Group, NotWithin, Print, RunProgram, Script, Spawn, StdinMode, Stream, WaitForFile, When,
-    WriteFile,
+    Action, Answer, CallTool, Group, NotWithin, Print, RunProgram, Script, Spawn, StdinMode, Stream,
+    WaitForFile, When, WriteFile,
 };
 use crate::digest;
 use crate::policy::Sandbox;
@@ -37,6 +38,8 @@ pub(super) struct Worker {
     prompt: Vec<u8>,
     run: u64,
     denied: Vec<String>,
+    /// What the last called tool said.
+    told: String,
     exit: i32,
 }
 
@@ -53,6 +56,7 @@ impl Worker {
             prompt: Vec::new(),
             run: 1,
             denied: Vec::new(),
+            told: String::new(),
             exit: 0,
         }
     }
@@ -147,6 +151,7 @@ impl Worker {
             Action::Record(path) => self.record(path)?,
             Action::Spawn(spawn) => self.spawn(spawn)?,
             Action::Run(program) => self.run_program(program)?,
+            Action::CallTool(call) => self.call_tool(call)?,
             Action::IgnoreSignals(names) => os::ignore_signals(names)?,
             Action::NotWithin(check) => return self.not_within(check),
             Action::Repeat(repeat) => {
@@ -175,6 +180,7 @@ impl Worker {
             ("{run}", self.run.to_string()),
             ("{pid}", std::process::id().to_string()),
             ("{cwd}", self.cwd.display().to_string()),
+            ("{told}", self.told.clone()),
             // Last: a prompt may itself look like a placeholder.
             ("{prompt}", String::from_utf8_lossy(&self.prompt).into_owned()),
         ];
@@ -326,6 +332,9 @@ impl Worker {
             .args([super::super::mock::SUBCOMMAND, "--inline", &text, "--group", group])
             .stdin(Stdio::null())
             .env_remove(super::SCRIPT_VARIABLE);
+        if let Some(endpoint) = self.invocation.endpoint() {
+            command.env(call_tool::URL_VARIABLE, endpoint);
+        }
         if spawn.quiet {
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
@@ -409,6 +418,28 @@ impl Worker {
             write_whole(&self.path(save), format!("{report:#}\n").as_bytes())?;
         }
         Ok(())
+    }
+
+    fn call_tool(&mut self, call: &CallTool) -> Result<(), String> {
+        let limit = Duration::from_millis(call.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS));
+        let mut filled = call.clone();
+        self.fill(&mut filled.arguments);
+        let called = call_tool::call(&self.invocation, &filled, limit)?;
+        self.told = called.text;
+        match &call.save {
+            Some(save) => write_whole(&self.path(save), format!("{:#}\n", called.answer).as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces the placeholders of every text in a value.
+    fn fill(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.filled(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.fill(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.fill(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 
     fn not_within(&mut self, check: &NotWithin) -> Result<Flow, String> {

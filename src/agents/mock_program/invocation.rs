@@ -91,6 +91,11 @@ impl Invocation {
         self.value(&["--model", "-m"])
     }
 
+    /// The address of the run's endpoint.
+    pub fn endpoint(&self) -> Option<&str> {
+        self.value(&["--endpoint"])
+    }
+
     /// The session to resume: `--resume ID`, or the first UUID after the word `resume`.
     pub fn resume(&self) -> Option<&str> {
         self.value(&["--resume", "-r"]).or_else(|| {

@@ -11,6 +11,7 @@
 
 mod actions;
 mod answer;
+mod call_tool;
 mod invocation;
 #[cfg(unix)]
 #[path = "unix.rs"]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// A whole script. The first rule whose conditions all hold gives the steps, else `steps`, else the
 /// prompt is repeated. Texts and paths may hold `{prompt}`, `{sandbox}`, `{model}`, `{resume}`, `{thread}`,
-/// `{run}`, `{pid}` and `{cwd}`.
+/// `{run}`, `{pid}`, `{cwd}` and `{told}`, which is what the last called tool said.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Script {
@@ -108,6 +108,8 @@ pub enum Action {
     Spawn(Spawn),
     /// Starts another program and talks to it.
     Run(RunProgram),
+    /// Calls a tool of the run's endpoint.
+    CallTool(CallTool),
     /// Ignores signals from here on: `INT`, `TERM`, `HUP`. No effect on Windows.
     IgnoreSignals(Vec<String>),
     /// Other steps, then the end, if another run began less than some time ago.
@@ -306,6 +308,20 @@ pub struct RunProgram {
     /// After this it is killed (default 30 s).
     pub timeout_ms: Option<u64>,
     /// File for `{lines, stderr, exit, timedOut}`.
+    pub save: Option<String>,
+}
+
+/// A call of a tool. Its answer is waited for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallTool {
+    /// Its name.
+    pub tool: String,
+    /// Its arguments; texts in them may hold placeholders.
+    pub arguments: Value,
+    /// After this the answer is not waited for any more (default 30 s).
+    pub timeout_ms: Option<u64>,
+    /// File for the answer as it came.
     pub save: Option<String>,
 }
 

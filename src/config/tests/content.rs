@@ -111,6 +111,19 @@ fn hostile_and_mistaken_contents_are_refused_with_code_and_key() {
             json!({"agents": {"codex": {"passEnv": ["AGENT_BRIDGE_DEPTH"]}}}),
             "CONFIG_INVALID_VALUE agents.codex.passEnv[0]",
         ),
+        (
+            json!({"agents": {"codex": {"passEnv": ["OPENAI_API_KEY", "Ld_Preload"]}}}),
+            "CONFIG_INVALID_VALUE agents.codex.passEnv[1]",
+        ),
+        (
+            json!({"agents": {"claude": {"passEnv": ["NODE_OPTIONS"]}}}),
+            "CONFIG_INVALID_VALUE agents.claude.passEnv[0]",
+        ),
+        (
+            json!({"agents": {"claude": {"passEnv": ["CLAUDECODE"]}}}),
+            "CONFIG_INVALID_VALUE agents.claude.passEnv[0]",
+        ),
+        (json!({"agents": {"codex": {"passEnv": ["PATH"]}}}), "CONFIG_INVALID_VALUE agents.codex.passEnv[0]"),
         (json!({"agents": {"codex": {"script": "x"}}}), "CONFIG_INVALID_VALUE agents.codex.script"),
         (
             json!({"agents": {"codex": {"startSpacingMs": -1}}}),

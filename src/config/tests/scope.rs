@@ -93,6 +93,10 @@ fn what_cannot_be_meant_is_refused_at_its_key() {
             "CONFIG_INVALID_VALUE scope.servers.docs.passEnv[0]",
         ),
         (
+            server(json!({"command": "x", "tools": ["a"], "passEnv": ["A", "PYTHONSTARTUP"]})),
+            "CONFIG_INVALID_VALUE scope.servers.docs.passEnv[1]",
+        ),
+        (
             server(json!({"command": "x", "tools": ["a"], "headers": {"X-A": "b"}})),
             "CONFIG_INVALID_VALUE scope.servers.docs.headers",
         ),
@@ -126,14 +130,14 @@ fn a_server_is_a_program_or_an_address() {
     let config = world
         .load(json!({"scope": {"servers": {
             "local": {"command": "server", "args": ["--x"], "env": {"A": "b"}, "passEnv": ["C"], "tools": ["t"]},
-            "far": {"url": "https://a.example/mcp", "headerEnv": {"Authorization": "TOKEN"}, "tools": ["u"]},
+            "far": {"url": "https://a.example/mcp", "headerEnv": {"Authorization": "GIT_TOKEN"}, "tools": ["u"]},
         }}}))
         .unwrap();
     assert!(
         matches!(&config.scope.servers["local"].transport, ScopeTransport::Command { command, .. } if command == "server")
     );
     assert!(
-        matches!(&config.scope.servers["far"].transport, ScopeTransport::Http { header_env, .. } if header_env["Authorization"] == "TOKEN")
+        matches!(&config.scope.servers["far"].transport, ScopeTransport::Http { header_env, .. } if header_env["Authorization"] == "GIT_TOKEN")
     );
     assert_eq!(config.scope.names().collect::<Vec<_>>(), ["far", "local"]);
 }

@@ -208,6 +208,51 @@ pub struct GetTurnOutput {
     pub max_chars: Option<u64>,
 }
 
+/// Which questions.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ListedState {
+    /// Those that wait.
+    #[default]
+    Open,
+    /// Those that were answered.
+    Answered,
+    /// Those that nobody answered in time.
+    Expired,
+    /// Those that were withdrawn.
+    Closed,
+    /// Every one.
+    All,
+}
+
+/// Arguments of `list_questions`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuestions {
+    /// Only of this turn.
+    pub turn_id: Option<String>,
+    /// Only those that stand here (default open).
+    pub state: Option<ListedState>,
+    /// Most questions to return (default 20).
+    #[schemars(range(min = 1, max = 200))]
+    pub limit: Option<u64>,
+    /// `next_cursor` of the reply before.
+    pub cursor: Option<String>,
+}
+
+/// Arguments of `answer_question`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerQuestion {
+    /// The question.
+    pub question_id: String,
+    /// The answer to a question; for an approval a reason, if you like.
+    #[schemars(length(max = 8000))]
+    pub text: Option<String>,
+    /// For an approval: true lets the worker do it, false does not.
+    pub approve: Option<bool>,
+}
+
 /// Arguments of `list_sessions`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,8 @@
 mod arguments;
 mod diagnostics;
 pub mod outputs;
+mod questions;
+pub mod relay;
 mod sessions;
 pub(super) mod turns;
 
@@ -19,17 +21,26 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use crate::bridge::Bridge;
+use crate::bridge::questions::Seen;
 use crate::config::Toolset;
 use crate::error::{Error, INVALID_ARGUMENT, Result};
+use crate::mcp::elicitation::Person;
+use crate::relay::Relay;
 
 /// One call on its way through.
 pub struct Call {
     /// The use cases.
     pub bridge: Bridge,
+    /// Those of runs.
+    pub relay: Relay,
     /// The arguments as sent.
     pub arguments: Map<String, Value>,
     /// Cancellation, progress token, peer.
     pub request: RequestContext<RoleServer>,
+    /// Questions that this connection was told of.
+    pub told: Arc<Seen>,
+    /// Who sits at the host.
+    pub person: Arc<Person>,
 }
 
 type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<CallToolResult>> + Send>>;
@@ -43,6 +54,8 @@ enum Effect {
     Runs,
     /// Ends a worker.
     Ends,
+    /// Lets a worker go on, and perhaps do what it asked for.
+    Answers,
 }
 
 /// One row of the table.
@@ -60,6 +73,13 @@ pub struct ToolDefinition {
 }
 
 macro_rules! tool {
+    // Its published schema leaves names out that are taken all the same, so it is an open one.
+    (open $name:literal, $title:literal, $group:ident, $effect:ident, $input:ty => $output:ty, $handler:path, $description:expr) => {
+        ToolDefinition {
+            input: super::schema::open_input::<$input>,
+            ..tool!($name, $title, $group, $effect, $input => $output, $handler, $description)
+        }
+    };
     ($name:literal, $title:literal, $group:ident, $effect:ident, $input:ty => $output:ty, $handler:path, $description:expr) => {
         ToolDefinition {
             name: $name,
@@ -98,12 +118,32 @@ pub static TOOLS: &[ToolDefinition] = &[
         "Lists turns, newest first, running ones included, with outcome and duration."),
     tool!("get_turn_output", "Page a turn's output", Sessions, Reads, arguments::GetTurnOutput => outputs::OutputPage, turns::get_turn_output,
         "Returns a part of a turn's full answer, standard error or raw standard output. Follow `next_offset` until `complete`."),
+    tool!("list_questions", "List workers' questions", Approvals, Reads, arguments::ListQuestions => outputs::QuestionList, questions::list_questions,
+        "Lists what running workers ask (a question, or an approval to use a tool) and still wait for, newest first."),
+    tool!("answer_question", "Answer a worker's question", Approvals, Answers, arguments::AnswerQuestion => outputs::AnsweredQuestion, questions::answer_question,
+        "Answers a waiting worker: `text` for a question, `approve` for an approval. The first answer stands. Approve only \
+         what the user would; without an answer the worker goes on with a default, and an approval is denied."),
     tool!("list_sessions", "List sessions", Sessions, Reads, arguments::ListSessions => outputs::SessionList, sessions::list_sessions,
         "Lists sessions, newest first."),
     tool!("get_session", "Show a session", Sessions, Reads, arguments::GetSession => outputs::SessionDetail, sessions::get_session,
         "Shows a session's turns with clipped prompts and answers. Follow `next_turn` for the rest."),
     tool!("search_sessions", "Search sessions", Sessions, Reads, arguments::SearchSessions => outputs::SearchResult, sessions::search_sessions,
         "Full-text search over the prompts and answers of all sessions."),
+    tool!(open "relay_execute", "Run a task and get a review packet", Relay, Runs, relay::RelayExecute => relay::RunShape, relay::relay_execute,
+        "Gives an implementation task to a worker that edits the workspace, and returns a compact review packet: what the \
+         repository shows as changed, where to look first, the worker's summary and tests. Describe only the task. Status \
+         RUNNING means the work goes on: call relay_get_result with the run_id, never repeat the task."),
+    tool!(open "relay_continue", "Correct a run", Relay, Runs, relay::RunContinue => relay::RunShape, relay::relay_continue,
+        "Sends a definite defect back to the worker of a run, which remembers the task, and returns a new packet. At most twice a run."),
+    tool!("relay_get_result", "Show a run", Relay, Reads, relay::RunGetResult => relay::RunShape, relay::relay_get_result,
+        "Waits for a running run, or shows a finished one again: the packet, its errors, or the whole record. Only when what \
+         came back is not enough."),
+    tool!(open "antigravity_execute", "Run a task with Antigravity", Relay, Runs, relay::AntigravityExecute => relay::RunShape, relay::antigravity_execute,
+        "As relay_execute, with Antigravity as the worker."),
+    tool!(open "antigravity_continue", "Correct an Antigravity run", Relay, Runs, relay::RunContinue => relay::RunShape, relay::antigravity_continue,
+        "As relay_continue, for a run of antigravity_execute."),
+    tool!("antigravity_get_result", "Show an Antigravity run", Relay, Reads, relay::RunGetResult => relay::RunShape, relay::antigravity_get_result,
+        "As relay_get_result."),
     tool!("diagnose_install", "Diagnose the installation", Diagnostics, Reads, arguments::Nothing => outputs::Diagnosis, diagnostics::diagnose_install,
         "Checks the installation: program, config, state folder, agents and logins, with a verdict and next steps. Read-only."),
 ];
@@ -123,9 +163,9 @@ impl ToolDefinition {
         tool
     }
 
-    /// Whether it does nothing but end work.
-    pub fn ends_work(&self) -> bool {
-        self.effect == Effect::Ends
+    /// Whether it does nothing but end work, or let it go on.
+    pub fn releases_work(&self) -> bool {
+        matches!(self.effect, Effect::Ends | Effect::Answers)
     }
 
     /// Answers a call.
@@ -238,8 +278,16 @@ impl ProgressReporter {
 
     /// Names the turn each time: a host that gives up before the reply can still find it.
     fn report(&self, turn_id: &str, elapsed: Duration, activity: Option<&str>) {
+        self.say("turn", turn_id, elapsed, activity);
+    }
+
+    fn report_run(&self, run_id: &str, elapsed: Duration, activity: Option<&str>) {
+        self.say("run", run_id, elapsed, activity);
+    }
+
+    fn say(&self, kind: &str, id: &str, elapsed: Duration, activity: Option<&str>) {
         let seconds = elapsed.as_secs();
-        let message = format!("turn {turn_id}, {seconds} s: {}", activity.unwrap_or("working"));
+        let message = format!("{kind} {id}, {seconds} s: {}", activity.unwrap_or("working"));
         self.latest.send_replace(Some((elapsed, message)));
     }
 

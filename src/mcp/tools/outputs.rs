@@ -5,10 +5,11 @@ use serde::Serialize;
 
 use crate::agents::Outcome;
 use crate::bridge::health::AgentView;
+use crate::bridge::questions::QuestionView;
 use crate::bridge::view::{TurnStatus, TurnView};
 use crate::doctor::Report;
 use crate::policy::{AgentId, Sandbox};
-use crate::store::{Continuity, SessionRow, Skipped, TurnRow, TurnState};
+use crate::store::{Continuity, QuestionRow, SessionRow, Skipped, TurnRow, TurnState};
 
 /// `list_agents`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -102,6 +103,70 @@ pub struct TurnList {
     /// Pass as `cursor` for the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+}
+
+/// A worker's question with its turn and its answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct QuestionEntry {
+    /// The question.
+    #[serde(flatten)]
+    pub question: QuestionView,
+    /// The turn that asks.
+    pub turn_id: String,
+    /// Its session.
+    pub bridge_session_id: String,
+    /// When it was asked, UTC.
+    pub asked_at: String,
+    /// Yes or no, once an approval is answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved: Option<bool>,
+    /// The text of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// Who answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
+    /// When, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<String>,
+}
+
+impl QuestionEntry {
+    /// From a stored question.
+    pub fn new(row: &QuestionRow, now_ms: i64) -> Self {
+        Self {
+            question: QuestionView::new(row, now_ms, usize::MAX),
+            turn_id: row.turn.clone(),
+            bridge_session_id: row.session.clone(),
+            asked_at: utc(row.asked_at),
+            approved: row.approved,
+            answer: row.answer.clone(),
+            answered_by: row.answered_by.clone(),
+            answered_at: row.answered_at.map(utc),
+        }
+    }
+}
+
+/// `list_questions`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct QuestionList {
+    /// Newest first.
+    pub questions: Vec<QuestionEntry>,
+    /// Records of this page that are damaged and cannot be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
+    /// Pass as `cursor` for the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// `answer_question`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AnsweredQuestion {
+    /// As it stands now.
+    pub question: QuestionEntry,
+    /// What to do next.
+    pub hint: String,
 }
 
 /// `get_turn_output`.

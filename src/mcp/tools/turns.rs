@@ -10,8 +10,9 @@ use super::arguments::{
     SharedArguments, WaitTurn,
 };
 use super::outputs::{Cancelled, OutputPage, TurnList, TurnSummary};
-use super::{Call, ProgressReporter, checked_id, invalid, within};
+use super::{Call, ProgressReporter, checked_id, invalid, questions, within};
 use crate::agents::{Outcome, redaction};
+use crate::bridge::questions::QuestionView;
 use crate::bridge::view::{TurnStatus, turn_view};
 use crate::bridge::{Bridge, TurnRequest, TurnView, WaitedTurn};
 use crate::config::OnDisconnect;
@@ -111,7 +112,7 @@ async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> R
         () = cancelled.cancelled() => return Err(invalid("the call was cancelled before the turn started")),
     };
     let waited = tokio::select! {
-        waited = bridge.wait(&started.turn_id, wait, |elapsed, activity| progress.report(&started.turn_id, elapsed, activity)) => waited?,
+        waited = questions::wait(&call, &started.turn_id, wait, &progress) => waited?,
         () = cancelled.cancelled() => {
             if rule == OnDisconnect::Cancel && !started.repeated {
                 bridge.cancel(&started.turn_id, "the host cancelled the call", Duration::ZERO).await?;
@@ -130,7 +131,7 @@ async fn run(call: Call, mut request: TurnRequest, shared: SharedArguments) -> R
         notes
             .push(format!("Consent and cost arguments were ignored: {} is a local agent.", waited.row.agent));
     }
-    turn_reply(&bridge, waited, notes).await
+    turn_reply(&call, waited, notes).await
 }
 
 /// `wait_turn`.
@@ -142,12 +143,12 @@ pub async fn wait_turn(mut call: Call) -> Result<CallToolResult> {
     let wait = Duration::from_secs(within("wait_seconds", arguments.wait_seconds, default, 0..=7200)?);
     let progress = ProgressReporter::new(&call.request);
     let waited = tokio::select! {
-        waited = bridge.wait(&arguments.turn_id, wait, |elapsed, activity| progress.report(&arguments.turn_id, elapsed, activity)) => waited?,
+        waited = questions::wait(&call, &arguments.turn_id, wait, &progress) => waited?,
         // Nobody waits any more; the turn itself goes on.
         () = call.request.ct.cancelled() => bridge.wait(&arguments.turn_id, Duration::ZERO, |_, _| ()).await?,
     };
     progress.finish().await;
-    turn_reply(&bridge, waited, Vec::new()).await
+    turn_reply(&call, waited, Vec::new()).await
 }
 
 /// `cancel_turn`.
@@ -309,9 +310,13 @@ async fn view(bridge: &Bridge, waited: WaitedTurn) -> Result<TurnView> {
         .await
 }
 
-async fn turn_reply(bridge: &Bridge, waited: WaitedTurn, notes: Vec<String>) -> Result<CallToolResult> {
-    match view(bridge, waited).await {
+async fn turn_reply(call: &Call, waited: WaitedTurn, notes: Vec<String>) -> Result<CallToolResult> {
+    match view(&call.bridge, waited).await {
         Ok(mut view) => {
+            // A call that was cancelled tells nobody anything.
+            if !call.request.ct.is_cancelled() {
+                questions::advise(call, &mut view);
+            }
             view.notes.splice(0..0, notes);
             Ok(reply(turn_text(&view), &view, view.is_error))
         }
@@ -341,6 +346,7 @@ pub fn turn_text(view: &TurnView) -> String {
     if let Some(activity) = &view.activity {
         parts.push(format!("Now: {activity}"));
     }
+    parts.extend(view.questions.iter().map(question_text));
     if let Some(detail) = &view.detail {
         let code = view.code.as_deref().map(|code| format!("{code}: ")).unwrap_or_default();
         parts.push(format!("{code}{detail}"));
@@ -360,6 +366,16 @@ pub fn turn_text(view: &TurnView) -> String {
         parts.push(format!("Next step: {hint}"));
     }
     parts.join("\n\n")
+}
+
+/// A worker's question, in words. What is in it is the worker's.
+fn question_text(question: &QuestionView) -> String {
+    let wait = question.seconds_left.map(|seconds| format!(", waits {seconds} s more")).unwrap_or_default();
+    let what = match &question.tool {
+        Some(tool) => format!("The worker asks for permission to use {tool}"),
+        None => "The worker asks".to_owned(),
+    };
+    format!("{what} (question_id {}{wait}): {}", question.question_id, question.text)
 }
 
 /// What could not be proven gone; a person has to look at it.

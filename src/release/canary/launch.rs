@@ -215,11 +215,17 @@ fn expected(trial: &Trial<'_>, bait: &Bait, config: &Path) -> Option<Vec<String>
     let config = crate::config::check_bytes(trial.setting.context, config, &bytes).config?;
     let request = LaunchRequest {
         cwd: &crate::config::canonical(&bait.work).ok()?,
+        prompt: &bait.prompt,
         sandbox: Sandbox::ReadOnly,
+        execution_mode: None,
+        timeout: std::time::Duration::ZERO,
         model: Some(MODEL),
         resume: None,
         settings: config.agents.get(&AgentId::Codex)?,
         strict: false,
+        run_dir: Path::new(""),
+        cli_version: None,
+        report_schema: None,
     };
     Some(agents::agent(AgentId::Codex)?.launch(&request).ok()?.args)
 }

@@ -76,15 +76,12 @@ fn an_end_that_is_cut_off_with_everything_beside_it_is_told_by_a_noted_digest() 
 fn records_of_before_the_chain_stay_and_the_chain_begins_after_them() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(database::FILE_NAME);
-    drop(Store::open(folder.path(), Clock::Fixed(NOW)).unwrap());
     // As the first version left it.
-    let old = rusqlite::Connection::open(&file).unwrap();
-    old.execute_batch(
-        "DROP TABLE audit_head; DROP TABLE notes; DROP INDEX audit_by_turn; ALTER TABLE audit DROP COLUMN hash;
-         INSERT INTO audit (at, kind, detail) VALUES (1, 'turn-began', '{}'), (2, 'turn-ended', '{}');
-         PRAGMA user_version = 1;",
-    )
-    .unwrap();
+    let mut old = rusqlite::Connection::open(&file).unwrap();
+    schema::migrate(&mut old, &file, &schema::MIGRATIONS[..1]).unwrap();
+    let records =
+        "INSERT INTO audit (at, kind, detail) VALUES (1, 'turn-began', '{}'), (2, 'turn-ended', '{}')";
+    old.execute(records, []).unwrap();
     drop(old);
     let store = Store::open(folder.path(), Clock::Fixed(NOW)).unwrap();
     let verdict = store.verify_audit(None).unwrap();

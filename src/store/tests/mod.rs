@@ -3,8 +3,10 @@
 
 mod audit;
 mod lists;
+mod observations;
 mod opening;
 mod processes;
+mod questions;
 mod searching;
 mod turns;
 

@@ -183,3 +183,19 @@ fn a_megabyte_that_is_still_in_the_pipe_at_the_end_is_kept() {
     assert_eq!(seen.lines.last().unwrap(), "last");
     assert!(report.stdout_bytes >= 3_000_000);
 }
+
+#[test]
+fn output_that_is_no_text_comes_byte_for_byte_and_is_bounded() {
+    let mut program = sh("cat");
+    program.stdin = (0..=255u8).cycle().take(300_000).collect();
+    let mut seen = Vec::new();
+    let long = Duration::from_secs(50);
+    let report =
+        capture_into(&program, long, Duration::from_secs(1), 1 << 20, &mut seen, &mut || None).unwrap();
+    assert_eq!((report.exit_code, report.stopped), (Some(0), None));
+    assert_eq!(seen, program.stdin);
+    let mut some = Vec::new();
+    let report = capture_into(&program, long, Duration::from_secs(1), 1000, &mut some, &mut || None).unwrap();
+    assert_eq!(report.stopped, Some(Stopped::OutputTooLarge(1000)));
+    assert_eq!(some, program.stdin[..1000]);
+}

@@ -1,0 +1,6 @@
+//! A run of Antigravity's CLI may print anything.
+#![no_main]
+
+use agent_bridge::policy::AgentId;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| agent_bridge_fuzz::judge(AgentId::Antigravity, data));
