@@ -371,7 +371,7 @@ fn runs_in_one_folder_wait_for_each_other_and_others_do_not() {
 fn a_wait_for_a_place_has_an_end_and_so_has_the_queue() {
     let script = json!({ "steps": [{ "touch_file": "../outside/started" }, "hang"] });
     let mut desk = Desk::with(&script, |world| {
-        world.config("relay", json!({ "queueTimeoutSec": 1, "maxQueuedRuns": 0 }))
+        world.config("relay", json!({ "queueTimeoutSec": 2, "maxQueuedRuns": 1 }))
     });
     let slow = desk.execute(json!({ "wait_seconds": 0 }));
     wait_until("the first run has started", || desk.world.outside().join("started").exists());
@@ -418,7 +418,17 @@ fn a_conversation_is_continued_only_as_the_run_it_belongs_to() {
     );
     assert_status(&next, "SUCCESS");
     assert_eq!(desk.record(&next.structured)["root_run_id"], run.structured["run_id"]);
+    let told = desk.host.call(
+        "relay_continue",
+        json!({ "run_id": run.structured["run_id"], "feedback": "Again.", "constraints": ["Only src."], "wait_seconds": 60 }),
+    );
+    assert_status(&told, "SUCCESS");
+    assert_eq!(desk.record(&told.structured)["constraints"], json!(["Only src."]));
     for (arguments, status) in [
+        (
+            json!({ "run_id": run.structured["run_id"], "feedback": "x", "agent": "claude" }),
+            "CONFLICTING_OPTIONS",
+        ),
         (
             json!({ "conversation_id": "01a22da4-c4d5-7380-a8a6-b574a17c03d0", "workspace": repo, "feedback": "x" }),
             "CONFIG_ERROR",

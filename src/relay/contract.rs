@@ -34,11 +34,15 @@ pub fn execute(contract: &Contract<'_>) -> String {
     text
 }
 
-/// The prompt of a correction: the feedback alone, since the conversation has the rest.
-pub fn correct(feedback: &str, nonce: &str, submit: bool) -> String {
+/// The prompt of a correction: the feedback, which stands in the place of the task, and what is new beside it. The
+/// conversation has the rest.
+pub fn correct(contract: &Contract<'_>) -> String {
     let mut text = "The reviewer looked at your changes and wants this corrected:\n\n".to_owned();
-    block(&mut text, "feedback", nonce, feedback);
-    text.push_str(&report(submit));
+    block(&mut text, "feedback", contract.nonce, contract.task);
+    list(&mut text, "plan", contract.nonce, contract.plan);
+    list(&mut text, "acceptance criteria", contract.nonce, contract.criteria);
+    list(&mut text, "constraints", contract.nonce, contract.constraints);
+    text.push_str(&report(contract.submit));
     text
 }
 
@@ -108,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_content_ends_its_block(content in "(>>>|<<<|task|feedback|\\n| |x){0,40}") {
-            let text = correct(&content, "4f1c", false);
+            let text = correct(&Contract { task: &content, nonce: "4f1c", ..Contract::default() });
             prop_assert_eq!(text.matches("feedback 4f1c>>>").count(), 1);
             prop_assert_eq!(text.matches("<<<feedback 4f1c").count(), 1);
         }

@@ -7,10 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::status::Status;
 use crate::digest;
 use crate::error::Result;
 use crate::platform::{self, LockFile, LockState};
-use crate::store::{RunFilter, RunState, Store, TurnState, session_lock_path};
+use crate::store::{RunFilter, RunRow, RunState, Store, TurnState, session_lock_path};
 
 /// How often a waiting run looks.
 pub const POLL: Duration = Duration::from_millis(50);
@@ -57,21 +58,6 @@ pub fn is_driven(store: &Store, run_id: &str) -> Result<bool> {
     Ok(platform::look_at_lock(&run_lock(store, run_id)?)? != LockState::Free)
 }
 
-/// Runs that wait and whose driver lives.
-///
-/// # Errors
-/// Those of the store.
-pub fn waiting(store: &Store) -> Result<usize> {
-    let filter = RunFilter { state: Some(RunState::Running), root: None };
-    let mut count = 0;
-    for row in store.list_runs(&filter, MOST, None)?.rows {
-        if row.status == "QUEUED" && is_driven(store, &row.id)? {
-            count += 1;
-        }
-    }
-    Ok(count)
-}
-
 impl Waiting {
     /// Takes a place if this run is next.
     ///
@@ -96,18 +82,28 @@ impl Waiting {
         }
     }
 
-    /// An older run that waits for the same folder; or, where folders differ, for a place at all.
-    fn before_us(&self, store: &Store) -> Result<Option<String>> {
+    /// Older runs that wait and whose driver lives.
+    ///
+    /// # Errors
+    /// Those of the store and of locks.
+    pub fn older(&self, store: &Store) -> Result<Vec<RunRow>> {
         let filter = RunFilter { state: Some(RunState::Running), root: None };
         let rows = store.list_runs(&filter, MOST, None)?.rows;
         // Newest first: what comes after our own row is older.
-        let older = rows.iter().skip_while(|row| row.id != self.run_id).skip(1);
-        for row in older.filter(|row| row.status == "QUEUED" && row.workspace == self.workspace) {
+        let older = rows.into_iter().skip_while(|row| row.id != self.run_id).skip(1);
+        let mut waiting = Vec::new();
+        for row in older.filter(|row| row.status == Status::Queued.as_str()) {
             if is_driven(store, &row.id)? {
-                return Ok(Some(format!("run {} waits for this folder too", row.id)));
+                waiting.push(row);
             }
         }
-        Ok(None)
+        Ok(waiting)
+    }
+
+    /// An older run that waits for the same folder.
+    fn before_us(&self, store: &Store) -> Result<Option<String>> {
+        let older = self.older(store)?.into_iter().find(|row| row.workspace == self.workspace);
+        Ok(older.map(|row| format!("run {} waits for this folder too", row.id)))
     }
 
     /// A worker whose driver is gone while it goes on.

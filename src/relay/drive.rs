@@ -113,17 +113,28 @@ impl Driver {
     async fn place(&mut self, record: &mut RunRecord, queued: Instant) -> Result<Option<Place>> {
         let relay = &self.relay.bridge().config().relay;
         let deadline = queued + relay.queue_timeout;
+        let most_waiting = relay.max_queued_runs;
         let waiting = Waiting {
             run_id: record.run_id.clone(),
             workspace: record.workspace.clone(),
             most: relay.max_concurrent_runs,
         };
+        let mut first = true;
         loop {
             let look = waiting.clone();
             let reason = match self.relay.bridge().with_store(move |store| look.look(store)).await? {
                 Look::Taken(place) => return Ok(Some(place)),
                 Look::Wait(reason) => reason,
             };
+            // It is the wait that is bounded: a run that need not wait never comes here.
+            if std::mem::take(&mut first) {
+                let look = waiting.clone();
+                let others = self.relay.bridge().with_store(move |store| look.older(store)).await?.len();
+                if others >= most_waiting {
+                    record.fail(Status::QueueFull, format!("{reason}, and {others} runs wait already"));
+                    return Ok(None);
+                }
+            }
             if Instant::now() >= deadline {
                 let seconds = queued.elapsed().as_secs();
                 record.fail(Status::QueueTimeout, format!("after {seconds} s: {reason}"));
@@ -212,16 +223,17 @@ impl Driver {
         let config = self.relay.bridge().config();
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let submit = config.scope.tools.contains(&ScopeTool::SubmitReport);
+        let terms = |task| contract::Contract {
+            task,
+            plan: &record.plan,
+            criteria: &record.acceptance_criteria,
+            constraints: &record.constraints,
+            nonce: &nonce[..12],
+            submit,
+        };
         let prompt = match (record.kind, &record.feedback) {
-            (Kind::Continue, Some(feedback)) => contract::correct(feedback, &nonce[..12], submit),
-            _ => contract::execute(&contract::Contract {
-                task: &record.task,
-                plan: &record.plan,
-                criteria: &record.acceptance_criteria,
-                constraints: &record.constraints,
-                nonce: &nonce[..12],
-                submit,
-            }),
+            (Kind::Continue, Some(feedback)) => contract::correct(&terms(feedback)),
+            _ => contract::execute(&terms(&record.task)),
         };
         TurnRequest {
             agent: record.agent.map(|agent: AgentId| agent.as_str().to_owned()),
@@ -233,7 +245,7 @@ impl Driver {
             // A second attempt of a new task begins anew; what the first one was told is lost with it.
             session_id: record.session_id.clone().filter(|_| record.kind == Kind::Continue),
             must_exist: record.kind == Kind::Continue,
-            idempotency_key: Some(format!("run {} {number}", record.run_id)),
+            idempotency_key: Some(super::turn_key(&record.run_id, number as usize)),
             requested_by: format!("{TURN_OWNER}{}", record.run_id),
             observe: true,
             report_schema: Some(report::schema()),

@@ -35,6 +35,11 @@ pub use status::{CODES, Status};
 /// Begins the `requested_by` of a run's turns; the run's id follows.
 pub const TURN_OWNER: &str = "relay:";
 
+/// The idempotency key of a run's attempt, counted from 0.
+fn turn_key(run_id: &str, attempt: usize) -> String {
+    format!("run {run_id} {attempt}")
+}
+
 /// The relay of one front door. Cheap to clone.
 #[derive(Clone)]
 pub struct Relay {
@@ -200,7 +205,6 @@ impl Relay {
         record.agent = root.agent;
         record.worker_agent.clone_from(&root.worker_agent);
         record.task.clone_from(&root.task);
-        record.constraints.clone_from(&root.constraints);
         record.checks_wanted.clone_from(&root.checks_wanted);
         // The newest run of the chain that has a conversation.
         record.session_id = previous.session_id.clone().or_else(|| root.session_id.clone());
@@ -213,6 +217,8 @@ impl Relay {
         let record = blocking(move || {
             let resolved =
                 relay.resolve(|world, record| world.correct(&arguments, &root, record), &mut record);
+            record.plan = arguments.plan;
+            record.acceptance_criteria = arguments.acceptance_criteria;
             if let Err((status, why)) = resolved {
                 record.fail(status, why);
             }
@@ -245,11 +251,9 @@ impl Relay {
     async fn begin(&self, mut record: RunRecord, max_corrections: Option<u32>) -> Result<String> {
         let id = record.run_id.clone();
         let row = record.to_row();
-        let most_waiting = self.bridge().config().relay.max_queued_runs;
         let keep = self.bridge().config().relay.keep_runs;
         enum Begun {
             Held(LockFile, u32),
-            Full(usize),
             Limit,
         }
         let begun = self
@@ -257,11 +261,6 @@ impl Relay {
             .with_store(move |store| {
                 let held = platform::try_exclusive(&coordinator::run_lock(store, &row.id)?)?;
                 let Some(held) = held else { return Err(invalid("the run's lock is taken")) };
-                // A run that need not wait does not count; it is the wait that is bounded.
-                let waiting = coordinator::waiting(store)?;
-                if waiting > most_waiting {
-                    return Ok(Begun::Full(waiting));
-                }
                 let _ = store.prune_runs(keep);
                 Ok(match store.insert_run(&row, max_corrections)? {
                     Some(number) => Begun::Held(held, number),
@@ -273,10 +272,6 @@ impl Relay {
             Begun::Limit => {
                 let most = max_corrections.unwrap_or(0);
                 record.fail(Status::ContinueLimit, format!("the run had its {most} corrections"));
-                self.refuse(record).await
-            }
-            Begun::Full(waiting) => {
-                record.fail(Status::QueueFull, format!("{waiting} runs wait already"));
                 self.refuse(record).await
             }
             Begun::Held(held, number) => {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::report::{ReportSource, WorkerReport};
 use super::status::Status;
@@ -216,9 +216,7 @@ impl RunRecord {
 
     /// From what is kept; otherwise what is wrong with it.
     pub fn from_row(row: &RunRow) -> Result<Self, String> {
-        let mut record: Self = serde_json::from_value::<Value>(row.record.clone())
-            .and_then(serde_json::from_value)
-            .map_err(|e| e.to_string())?;
+        let mut record: Self = serde_json::from_value(row.record.clone()).map_err(|e| e.to_string())?;
         // The number is given while the row is written.
         record.correction = row.correction;
         Ok(record)

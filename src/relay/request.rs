@@ -210,6 +210,14 @@ impl World<'_> {
             (own, asked) => asked.or(own),
         };
         record.sandbox = Some(ExecutionMode::sandbox(record.execution_mode));
+        if let Some(name) = &arguments.agent
+            && root.worker_agent.as_deref().or(root.agent.map(AgentId::as_str)) != Some(name)
+        {
+            return Err(conflict("a correction keeps the agent of the run it corrects"));
+        }
+        check_constraints("constraints", &arguments.constraints).map_err(conflict)?;
+        // The conversation knows those of before.
+        record.constraints.clone_from(&arguments.constraints);
         if let Some(profile) = &arguments.profile
             && root.profile.as_ref() != Some(profile)
         {

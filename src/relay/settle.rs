@@ -33,19 +33,25 @@ pub fn settle(store: &Store, row: RunRow) -> Result<RunRow> {
     }
     let mut record = RunRecord::from_row(&row)
         .map_err(|why| Error::new(&MCP_ERROR, format!("the record of run {}: {why}", row.id)))?;
-    match record.last_turn().map(|id| store.turn(id)).transpose()? {
+    // A start that the driver could not write down any more is found by its key.
+    let latest = match store.turn_by_key(&super::turn_key(&record.run_id, record.attempts.len()))? {
+        Some(turn) => Some(turn),
+        None => record.last_turn().map(|id| store.turn(id)).transpose()?,
+    };
+    record.ended_at = Some(record.created_at);
+    match latest {
         Some(turn) => {
             let turn = crate::bridge::reconcile_rows(store, vec![turn])?.pop();
             let Some(turn) = turn.filter(|turn| turn.state == TurnState::Finished) else { return Ok(row) };
             attempt_ended(store, &mut record, &turn)?;
+            let took = turn.end.as_ref().map_or(0, |end| end.duration_ms);
+            record.ended_at = Some(turn.started_at.saturating_add(i64::try_from(took).unwrap_or(i64::MAX)));
             record
                 .notes
                 .push("The host went away while the run was under way; nothing was tried again.".into());
         }
         None => record.fail(Status::Cancelled, "the host went away before the worker was started"),
     }
-    let ended = record.attempts.last().map(|_| record.created_at);
-    record.ended_at = record.started_at.or(ended).or(Some(record.created_at));
     store.update_run(&record.to_row())?;
     drop(held);
     Ok(store.run(&record.run_id)?.unwrap_or_else(|| record.to_row()))
