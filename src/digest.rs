@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -38,16 +40,61 @@ pub fn of_file(path: &Path) -> io::Result<(String, u64)> {
 pub fn of_reader(mut reader: impl io::Read) -> io::Result<(String, u64)> {
     let mut hasher = Hasher::default();
     let mut length = 0;
-    let mut piece = vec![0; 256 * 1024];
+    let mut piece = vec![0; PIECE];
     loop {
-        match reader.read(&mut piece) {
-            Ok(0) => return Ok((hasher.finish(), length)),
-            Ok(count) => {
-                hasher.update(&piece[..count]);
-                length += count as u64;
+        let count = read_some(&mut reader, &mut piece)?;
+        if count == 0 {
+            return Ok((hasher.finish(), length));
+        }
+        hasher.update(&piece[..count]);
+        length += count as u64;
+    }
+}
+
+/// Bytes that are read at once beside the hashing; all pieces together fit into a processor's own memory.
+const PIECE: usize = 256 * 1024;
+/// Pieces between reading and hashing.
+const PIECES: usize = 3;
+
+/// The same, read by a second thread: where somebody waits for it, reading takes no time of its own.
+pub fn of_reader_beside(mut reader: impl io::Read + Send) -> io::Result<(String, u64)> {
+    let (filled, pieces) = mpsc::sync_channel::<(Vec<u8>, usize)>(PIECES);
+    let (give_back, empty) = mpsc::sync_channel::<Vec<u8>>(PIECES);
+    for _ in 0..PIECES {
+        let _ = give_back.send(vec![0; PIECE]);
+    }
+    let read = move || -> io::Result<()> {
+        // Either side ends when the other one is gone.
+        while let Ok(mut piece) = empty.recv() {
+            let count = read_some(&mut reader, &mut piece)?;
+            if count == 0 || filled.send((piece, count)).is_err() {
+                break;
             }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let reading = thread::Builder::new().name("read".into()).spawn_scoped(scope, read)?;
+        let mut hasher = Hasher::default();
+        let mut length = 0;
+        while let Ok((piece, count)) = pieces.recv() {
+            hasher.update(&piece[..count]);
+            length += count as u64;
+            let _ = give_back.send(piece);
+        }
+        drop(give_back);
+        match reading.join() {
+            Ok(read) => read.map(|()| (hasher.finish(), length)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn read_some(reader: &mut impl io::Read, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match reader.read(piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            other => return other,
         }
     }
 }
@@ -94,6 +141,36 @@ mod tests {
         assert!(is_digest(empty));
         assert!(!is_digest(&empty.to_uppercase()));
         assert!(!is_digest(&empty[1..]));
+    }
+
+    /// Gives its bytes in pieces of many sizes, with interruptions between, and may fail at the end.
+    struct Pieces<'a>(&'a [u8], usize, Option<io::ErrorKind>);
+
+    impl io::Read for Pieces<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.1 += 1;
+            match (self.0.is_empty(), self.2) {
+                _ if self.1 % 3 == 0 => Err(io::ErrorKind::Interrupted.into()),
+                (true, Some(kind)) => Err(kind.into()),
+                _ => {
+                    let most = (self.1 * 70_001).min(into.len());
+                    self.0.read(&mut into[..most])
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_read_beside_its_hashing_has_the_same_digest() {
+        let bytes: Vec<u8> = (0..3_000_017_u32).map(|n| (n % 251) as u8).collect();
+        for length in [0, 1, PIECE, bytes.len()] {
+            let bytes = &bytes[..length];
+            let found = of_reader_beside(Pieces(bytes, 0, None)).ok();
+            assert_eq!(found, Some((of_bytes(bytes), length as u64)));
+            assert_eq!(found, of_reader(Pieces(bytes, 0, None)).ok());
+        }
+        let failed = of_reader_beside(Pieces(&bytes, 0, Some(io::ErrorKind::TimedOut)));
+        assert_eq!(failed.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
     }
 
     #[test]
