@@ -150,7 +150,7 @@ mod tests {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             self.1 += 1;
             match (self.0.is_empty(), self.2) {
-                _ if self.1 % 3 == 0 => Err(io::ErrorKind::Interrupted.into()),
+                _ if self.1.is_multiple_of(3) => Err(io::ErrorKind::Interrupted.into()),
                 (true, Some(kind)) => Err(kind.into()),
                 _ => {
                     let most = (self.1 * 70_001).min(into.len());

@@ -5,7 +5,7 @@
 //! (the dynamic loader and the runtime's start before that change nothing; how many were left out is printed). At
 //! each of them a run is killed, and another one gets an error: in turn one of eight at every call that changes
 //! something, once and every third time for good, and at every tenth other call. `AGENT_BRIDGE_FAULTS=full` tries
-//! all errors at all calls.
+//! all errors at all calls, and `exhaustive` recovery from every state that a cut leaves.
 //!
 //! Then the rule of the exit codes: 0 is *after*; 1, 2, 3 and 75 are *before*, without any recovery; 4 and a kill
 //! are one of both once `recover` was run. The same inside `recover` itself, from states at several depths, and
@@ -70,7 +70,7 @@ mod on_linux {
         points.extend(proofs[0].errors(faults::full()));
         let points = only(points, &proofs[0].name);
         let counts = Counts::default();
-        let again = if faults::full() { 1 } else { 10 };
+        let again = if faults::exhaustive() { 1 } else { 10 };
         let wrong = try_points(&proofs, &points, again, &counts);
         conclude(subject.name, &counts, proofs[0].recording.start, from, &wrong);
     }
@@ -93,7 +93,7 @@ mod on_linux {
         let lives = workers();
         let proofs: Vec<Proof<'_>> = lives.iter().map(|live| Proof::of_command(live, subject)).collect();
         let cuts = proofs[0].distinct_cuts();
-        let wanted = if faults::full() { cuts.len() } else { 4 };
+        let wanted = if faults::exhaustive() { cuts.len() } else { 4 };
         let counts = Counts::default();
         let mut wrong = Vec::new();
         let (mut depths, mut start) = (0, 0);

@@ -271,6 +271,10 @@ fn say_everything(world: &World, version: &'static str, modern: bool) -> Vec<Val
         said.call(&mut host, "relay_get_result", wanted.clone());
         said.call(&mut host, "antigravity_get_result", wanted);
     }
+    said.call(&mut host, "relay_apply", json!({ "run_id": run["run_id"] }));
+    let isolated = json!({ "task": "hello", "agent": "mock", "workspace": world.repo(), "isolation": "worktree", "wait_seconds": 60 });
+    let isolated = said.call(&mut host, "relay_execute", isolated);
+    said.call(&mut host, "relay_apply", json!({ "run_id": isolated["run_id"], "check_only": true }));
     said.call(&mut host, "antigravity_execute", json!({ "task": "x" }));
     said.call(&mut host, "relay_execute", json!({ "task": "x", "surprise": 1 }));
     let called = |tool: &Value| said.all.iter().any(|one| one["name"] == tool["name"]);

@@ -88,6 +88,8 @@ impl Beside {
         let agent = agents::require(self.agent()).unwrap();
         let (repo, run_dir) = (self.world.repo(), self.world.outside().join("run"));
         let request = LaunchRequest {
+            effort: None,
+            own_agent: None,
             cwd: &repo,
             prompt: "",
             sandbox,

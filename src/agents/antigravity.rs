@@ -223,6 +223,16 @@ impl Agent for Antigravity {
             GRAMMAR.check(&normalised(&settings.extra_args))?;
             args.extend(settings.extra_args.iter().cloned());
         }
+        let mut facts = serde_json::Map::new();
+        // After the standing arguments, so that the call decides.
+        if let Some(effort) = request.effort.filter(|_| version.takes_effort()) {
+            args.push(format!("--effort={effort}"));
+            facts.insert(super::TOLD_EFFORT.into(), effort.into());
+        }
+        if let Some(name) = request.own_agent {
+            args.push(format!("--agent={name}"));
+            facts.insert(super::TOLD_AGENT.into(), name.into());
+        }
         if !last.is_empty() {
             args.push(last.to_owned());
         }
@@ -233,7 +243,7 @@ impl Agent for Antigravity {
         } else {
             PrivateFiles::default()
         };
-        let mut launch = Launch { args, env, prompt, private: Some(private), ..Launch::default() };
+        let mut launch = Launch { args, env, prompt, private: Some(private), facts, ..Launch::default() };
         if known.is_none_or(|version| version > NEWEST_KNOWN) {
             launch.facts.insert("cliVersionUntested".into(), true.into());
         }

@@ -167,13 +167,19 @@ impl Agent for Claude {
             GRAMMAR.check(&settings.extra_args)?;
             args.extend(settings.extra_args.iter().cloned());
         }
+        let mut facts = serde_json::Map::new();
+        // After the standing arguments, so that the call decides.
+        if let Some(effort) = request.effort {
+            args.extend(["--effort".into(), effort.into()]);
+            facts.insert(super::TOLD_EFFORT.into(), effort.into());
+        }
         if let Some(schema) = request.report_schema {
             args.extend(["--json-schema".into(), schema.to_string()]);
         }
         // Last, so that it ends any list option in front of it.
         args.extend(permission(request.sandbox).iter().map(|arg| (*arg).to_owned()));
         let pass_env = super::passed(self.home_variables());
-        Ok(Launch { args, env: super::extra_env(request), pass_env, ..Launch::default() })
+        Ok(Launch { args, env: super::extra_env(request), pass_env, facts, ..Launch::default() })
     }
 
     fn input(&self, prompt: String) -> String {
@@ -263,6 +269,17 @@ mod tests {
         );
         assert_eq!(launch.pass_env, ["CLAUDE_CONFIG_DIR"]);
         assert!(launch.env.is_empty());
+    }
+
+    #[test]
+    fn the_calls_effort_outranks_the_standing_one() {
+        let mut settings = settings("claude");
+        settings.extra_args = ["--effort", "low"].map(String::from).to_vec();
+        let mut request = request(&settings);
+        request.effort = Some("high");
+        let launch = Claude.launch(&request).unwrap();
+        assert!(launch.args.join(" ").contains("--effort low --effort high "), "{:?}", launch.args);
+        assert_eq!(launch.facts["effort"], "high");
     }
 
     #[test]

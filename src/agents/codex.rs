@@ -147,6 +147,12 @@ impl Agent for Codex {
             GRAMMAR.check(&settings.extra_args)?;
             args.extend(settings.extra_args.iter().cloned());
         }
+        let mut facts = serde_json::Map::new();
+        // After the standing arguments, so that the call decides.
+        if let Some(effort) = request.effort {
+            args.extend(["-c".into(), format!("model_reasoning_effort=\"{effort}\"")]);
+            facts.insert(super::TOLD_EFFORT.into(), effort.into());
+        }
         let mut pin = |setting: String| args.extend(["-c".into(), setting]);
         pin("approval_policy=\"never\"".into());
         pin(format!("sandbox_mode=\"{mode}\""));
@@ -169,7 +175,7 @@ impl Agent for Codex {
         }
         args.push("-".into());
         let pass_env = super::passed(self.home_variables());
-        Ok(Launch { args, env: super::extra_env(request), pass_env, private, ..Launch::default() })
+        Ok(Launch { args, env: super::extra_env(request), pass_env, private, facts, ..Launch::default() })
     }
 
     fn takes_endpoint(&self, settings: &AgentConfig) -> Result<(), AgentError> {
@@ -260,6 +266,18 @@ mod tests {
              -c features.unbounded_connection_retries=false --model gpt-5.5 \
              -c approval_policy=\"never\" -c sandbox_mode=\"read-only\" -"
         );
+    }
+
+    #[test]
+    fn the_calls_effort_outranks_the_standing_one() {
+        let mut settings = settings("codex");
+        settings.extra_args = ["-c", "model_reasoning_effort=\"low\""].map(String::from).to_vec();
+        let mut request = request(&settings);
+        request.effort = Some("high");
+        let launch = Codex.launch(&request).unwrap();
+        let efforts: Vec<&String> = launch.args.iter().filter(|arg| arg.contains("effort")).collect();
+        assert_eq!(efforts, ["model_reasoning_effort=\"low\"", "model_reasoning_effort=\"high\""]);
+        assert_eq!(launch.facts["effort"], "high");
     }
 
     #[test]

@@ -79,6 +79,10 @@ pub struct LaunchRequest<'a> {
     pub timeout: Duration,
     /// Model, already checked by [`check_model`].
     pub model: Option<&'a str>,
+    /// How hard to think: `low`, `medium`, `high`. An agent that passes it on says so in [`Launch::facts`].
+    pub effort: Option<&'a str>,
+    /// One of the agent's own agents, likewise.
+    pub own_agent: Option<&'a str>,
     /// Provider session to resume, already checked by [`Agent::accepts_native_id`].
     pub resume: Option<&'a str>,
     /// The agent's settings.
@@ -93,6 +97,11 @@ pub struct LaunchRequest<'a> {
     /// A JSON Schema that the final answer is to follow. Agents that cannot be held to one leave it out.
     pub report_schema: Option<&'a Value>,
 }
+
+/// Facts that say that a program was told of the request's `effort` and `own_agent`.
+pub const TOLD_EFFORT: &str = "effort";
+/// See [`TOLD_EFFORT`].
+pub const TOLD_AGENT: &str = "ownAgent";
 
 /// A start, as the adapter wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

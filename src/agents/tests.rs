@@ -35,6 +35,8 @@ pub(super) fn settings(bin: &str) -> AgentConfig {
 /// A fresh read-only turn.
 pub(super) fn request(settings: &AgentConfig) -> LaunchRequest<'_> {
     LaunchRequest {
+        effort: None,
+        own_agent: None,
         cwd: Path::new("/project"),
         prompt: "do it",
         sandbox: Sandbox::ReadOnly,

@@ -172,6 +172,7 @@ impl Run {
             servers: ServerRule::Only,
             observe: false,
             observe_ms: 10_000,
+            isolated: None,
             checks: Default::default(),
         };
         let fake = Fake { fault: Fault::Nothing, report: None, seen: Arc::default() };

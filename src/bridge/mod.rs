@@ -281,6 +281,7 @@ impl Bridge {
             checks: plan.checks,
             observe: plan.observe,
             observe_ms: millis(config.relay.observe),
+            isolated: plan.isolated,
         };
         let failed = |reason: String| Error::from(BridgeError::Supervisor(reason));
         let mut line = serde_json::to_vec(&spec).map_err(|e| failed(e.to_string()))?;

@@ -63,10 +63,17 @@ pub struct TurnRequest {
     /// A JSON Schema that the final answer is to follow, where the agent can be held to one. What comes back is
     /// in the turn's facts as `structuredOutput`.
     pub report_schema: Option<Value>,
+    /// How hard to think: `low`, `medium`, `high`; for agents that know such a thing.
+    pub effort: Option<String>,
+    /// One of the agent's own agents, for those that have some.
+    pub own_agent: Option<String>,
     /// Who asks, for the record.
     pub requested_by: String,
     /// Names of checks that the bridge runs afterwards.
     pub checks: Vec<String>,
+    /// A copy of a workspace that the relay has checked and made for this very run. `cwd` lies in it, and so outside of
+    /// the roots; what the turn changed is the copy's whole difference from its beginning.
+    pub isolated: Option<PathBuf>,
 }
 
 /// A turn with nothing left to decide.
@@ -96,6 +103,8 @@ pub struct TurnPlan {
     pub checks: BTreeMap<String, ScopeCheck>,
     /// Whether what the run changes is looked at.
     pub observe: bool,
+    /// The copy that the turn works in, if it does.
+    pub isolated: Option<PathBuf>,
     /// The caller pinned the revision, so a changed session must not be planned again.
     pub pinned: bool,
 }
@@ -180,6 +189,8 @@ pub fn plan(
         execution_mode: request.execution_mode,
         timeout,
         model,
+        effort: request.effort.as_deref(),
+        own_agent: request.own_agent.as_deref(),
         resume: joined.resume.as_deref(),
         settings,
         strict: false,
@@ -229,6 +240,7 @@ pub fn plan(
         servers,
         checks: wanted_checks(config, &request.checks)?,
         observe: request.observe,
+        isolated: request.isolated.clone(),
         pinned: request.expected_revision.is_some(),
     })
 }
@@ -318,8 +330,10 @@ fn working_folder(
             None => return Err(BridgeError::CwdRequired.into()),
         },
     };
-    policy::find_root(&config.allowed_roots, &folder)
-        .map_err(|_| BridgeError::CwdOutside(folder.display().to_string()))?;
+    if !request.isolated.as_ref().is_some_and(|copy| policy::contains(copy, &folder)) {
+        policy::find_root(&config.allowed_roots, &folder)
+            .map_err(|_| BridgeError::CwdOutside(folder.display().to_string()))?;
+    }
     Ok(folder)
 }
 
@@ -397,6 +411,15 @@ fn request_digest(request: &TurnRequest) -> String {
     }
     if let (Some(schema), Some(list)) = (&request.report_schema, parts.as_array_mut()) {
         list.push(serde_json::json!({ "reportSchema": schema }));
+    }
+    if let (true, Some(list)) = (request.isolated.is_some(), parts.as_array_mut()) {
+        list.push(serde_json::json!({ "isolated": true }));
+    }
+    if let (Some(effort), Some(list)) = (&request.effort, parts.as_array_mut()) {
+        list.push(serde_json::json!({ "effort": effort }));
+    }
+    if let (Some(name), Some(list)) = (&request.own_agent, parts.as_array_mut()) {
+        list.push(serde_json::json!({ "ownAgent": name }));
     }
     if let (Some(mode), Some(list)) = (request.execution_mode, parts.as_array_mut()) {
         list.push(serde_json::json!({ "executionMode": mode }));

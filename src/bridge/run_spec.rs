@@ -57,6 +57,8 @@ pub struct RunSpec {
     pub observe: bool,
     /// How long each look may take, in milliseconds.
     pub observe_ms: u64,
+    /// The copy that the turn works in, if it does.
+    pub isolated: Option<PathBuf>,
 }
 
 /// One line of the supervisor's standard output.

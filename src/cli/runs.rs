@@ -1,6 +1,5 @@
 //! `agent-bridge runs`
 
-use std::io::Read as _;
 use std::time::Duration;
 
 use serde_json::json;
@@ -9,12 +8,12 @@ use super::output::{Output, age, one_line};
 use super::sessions::{nothing, open, tell_the_rest};
 use crate::bridge::Bridge;
 use crate::error::{Error, Exit, Result};
-use crate::mcp::relay::packet_text;
+use crate::mcp::relay::{applied_text, packet_text};
 use crate::relay::packet::packet;
 use crate::relay::record::RunRecord;
 use crate::relay::result::{self, Detail};
-use crate::relay::{Relay, Status, status};
-use crate::store::{BlobKind, RunFilter, RunRow, RunState};
+use crate::relay::{Relay, Status, status, worktree};
+use crate::store::{RunFilter, RunRow, RunState};
 
 /// List and show relay runs, and what they changed.
 #[derive(Debug, clap::Args)]
@@ -53,6 +52,25 @@ enum Command {
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
+    },
+    /// Put the patch of a run with isolation `worktree` into its workspace, all of it or nothing.
+    Apply {
+        /// The run.
+        id: String,
+        /// Only say whether it fits.
+        #[arg(long)]
+        check: bool,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove the copy that a run worked in, unless work would be lost with it.
+    Discard {
+        /// The run.
+        id: String,
+        /// Also if work is lost with it.
+        #[arg(long)]
+        force: bool,
     },
     /// Print what a run changed, as a patch that `git apply` takes.
     Diff {
@@ -100,6 +118,8 @@ pub fn run(bridge: &Bridge, args: Args, output: &mut Output) -> Result<Exit> {
             let filter = RunFilter { state: running.then_some(RunState::Running), root };
             list(bridge, filter, limit, json, output)
         }
+        Command::Apply { id, check, json } => apply(bridge, &id, check, json, output),
+        Command::Discard { id, force } => discard(bridge, &id, force, output),
         Command::Diff { id, color } => diff(bridge, &id, color, output),
         Command::Show { id, detail, wait, json } => {
             show(bridge, &id, detail.into(), Duration::from_secs(wait.unwrap_or(0)), json, output)
@@ -152,13 +172,18 @@ fn list(bridge: &Bridge, filter: RunFilter, limit: u16, as_json: bool, output: &
     Ok(Exit::Ok)
 }
 
-/// The run, settled or waited for, and the corrections that its root had.
-fn found(bridge: &Bridge, id: &str, wait: Duration) -> Result<(RunRecord, u32)> {
+/// The relay, if there can be runs at all.
+fn known(bridge: &Bridge, id: &str) -> Result<Relay> {
     if open(bridge)?.is_none() {
         let shown: String = id.chars().take(64).collect();
         return Err(Error::new(&status::RUN_NOT_FOUND, format!("there is no run {shown:?}")));
     }
-    let relay = Relay::new(bridge.clone());
+    Ok(Relay::new(bridge.clone()))
+}
+
+/// The run, settled or waited for, and the corrections that its root had.
+fn found(bridge: &Bridge, id: &str, wait: Duration) -> Result<(RunRecord, u32)> {
+    let relay = known(bridge, id)?;
     super::event_loop()?.block_on(async {
         let row = relay.wait(id, wait, |_, _| ()).await?;
         relay.record(row).await
@@ -204,12 +229,27 @@ fn show(
     Ok(exit_of(record.status))
 }
 
-/// Most bytes of a patch that are shown.
-const MAX_PATCH: u64 = 64 << 20;
+fn apply(bridge: &Bridge, id: &str, check: bool, as_json: bool, output: &mut Output) -> Result<Exit> {
+    let relay = known(bridge, id)?;
+    let applied = super::event_loop()?.block_on(relay.apply(id, check))?;
+    if as_json {
+        output.document("applied", &applied);
+    } else {
+        output.foreign(&applied_text(&applied));
+    }
+    Ok(Exit::Ok)
+}
+
+fn discard(bridge: &Bridge, id: &str, force: bool, output: &mut Output) -> Result<Exit> {
+    let relay = known(bridge, id)?;
+    let folder = super::event_loop()?.block_on(relay.discard(id, force))?;
+    output.note(&format!("{} is removed.", folder.display()));
+    Ok(Exit::Ok)
+}
 
 fn diff(bridge: &Bridge, id: &str, color: Coloured, output: &mut Output) -> Result<Exit> {
     let (record, _) = found(bridge, id, Duration::ZERO)?;
-    let Some(patch) = &record.patch else {
+    if record.patch.is_none() {
         let why = match &record.changes {
             Some(changes) if changes.changed() == Some(false) => "The run changed nothing.",
             Some(_) => "No patch was kept of this run; `agent-bridge runs show ID --detail full` says why.",
@@ -217,18 +257,10 @@ fn diff(bridge: &Bridge, id: &str, color: Coloured, output: &mut Output) -> Resu
         };
         output.note(why);
         return Ok(Exit::Ok);
-    };
-    let turn = record.last_turn().unwrap_or_default().to_owned();
-    let store = open(bridge)?.ok_or_else(|| Error::new(&status::RUN_NOT_FOUND, "there is no run"))?;
-    let mut bytes = Vec::new();
-    let file = store.blobs().open(&turn, BlobKind::Patch)?;
-    let read = file.take(MAX_PATCH + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::new(&status::MCP_ERROR, format!("the patch cannot be read: {error}")))?;
-    // What is printed is what was recorded, or nothing.
-    if crate::digest::of_bytes(&bytes) != patch.sha256 {
-        let message = format!("the patch of run {} is not the one that was recorded", record.run_id);
-        return Err(Error::new(&status::PATCH_DAMAGED, message));
     }
+    let store = open(bridge)?.ok_or_else(|| Error::new(&status::RUN_NOT_FOUND, "there is no run"))?;
+    // What is printed is what was recorded, or nothing.
+    let bytes = worktree::patch_of(&store, &record)?;
     let coloured = match color {
         Coloured::Always => true,
         Coloured::Never => false,

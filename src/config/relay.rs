@@ -11,7 +11,7 @@ use super::document::Place;
 use super::effective::Builder;
 use super::schema::ConfigFile;
 use super::scope::ScopeConfig;
-use crate::policy::{AgentId, ExecutionMode};
+use crate::policy::{AgentId, ExecutionMode, Isolation};
 
 /// Most constraints of one list, and the most bytes of one of them.
 pub const MAX_CONSTRAINTS: usize = 16;
@@ -103,6 +103,9 @@ pub struct ProfileSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub model: Option<String>,
+    /// Where the profile's runs work (default `none`: in the workspace); a call cannot change `worktree`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// Checks out of `scope.checks` that the bridge runs itself after the worker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -155,6 +158,8 @@ pub struct RelayProfile {
     pub constraints: Vec<String>,
     /// Model.
     pub model: Option<String>,
+    /// Where runs work.
+    pub isolation: Isolation,
     /// Names of checks.
     pub checks: Vec<String>,
 }
@@ -236,6 +241,7 @@ impl Builder<'_> {
             timeout: written.timeout_minutes.map(|minutes| Duration::from_secs(60 * u64::from(minutes))),
             constraints: written.constraints.clone(),
             model: written.model.clone(),
+            isolation: written.isolation.unwrap_or_default(),
             checks: written.checks.clone(),
         }
     }

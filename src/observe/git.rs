@@ -192,7 +192,7 @@ pub(super) struct Place<'a> {
 }
 
 /// An entry of a list of paths, quoted as C strings are, so that any path can be one.
-fn quoted(path: &Path) -> Result<OsString, Fault> {
+pub(super) fn quoted(path: &Path) -> Result<OsString, Fault> {
     let mut text = b"\"".to_vec();
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {

@@ -5,6 +5,8 @@
 //! other folder they are marks and digests of files. Both have a deadline and limits; what was not looked at is said, and
 //! never called unchanged.
 //!
+//! [`isolation`] goes further: a copy of a repository for one run, and the patch that came of it.
+//!
 //! Known holes: ignored files are counted, not compared. Changes of others in the same folder meanwhile are seen as well
 //! and can't be told apart. A filter of `.gitattributes` (Git LFS) is not run, so a file behind one that is written anew
 //! with the same content counts as changed.
@@ -15,6 +17,7 @@ pub mod diff;
 mod folder;
 mod git;
 pub mod index;
+pub mod isolation;
 pub mod lines;
 pub mod names;
 mod part;

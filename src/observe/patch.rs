@@ -128,6 +128,72 @@ impl Write for PatchWriter<'_> {
     }
 }
 
+/// The files of a patch without renames, each as git wrote it. None if it is no such patch.
+pub(super) fn files_of(patch: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    for line in patch.split_inclusive(|byte| *byte == b'\n') {
+        if line.starts_with(BEGINNING) {
+            starts.push(at);
+        }
+        at += line.len();
+    }
+    if patch.is_empty() {
+        return Some(Vec::new());
+    }
+    if starts.first() != Some(&0) {
+        return None;
+    }
+    starts.push(patch.len());
+    Some(starts.windows(2).map(|pair| &patch[pair[0]..pair[1]]).collect())
+}
+
+/// Mode and object id of a file before and after, from the head of its part of a patch with full ids. A side without a
+/// file is none.
+pub(super) fn sides_of(file: &[u8]) -> Option<(Side, Side)> {
+    let (mut old_mode, mut new_mode, mut ids) = (None, None, None);
+    let (mut is_new, mut is_gone) = (false, false);
+    for line in file.split(|byte| *byte == b'\n').skip(1) {
+        let line = std::str::from_utf8(line).ok()?;
+        let mode = |text: &str| u32::from_str_radix(text, 8).ok();
+        if let Some(text) = line.strip_prefix("old mode ") {
+            old_mode = Some(mode(text)?);
+        } else if let Some(text) = line.strip_prefix("new mode ") {
+            new_mode = Some(mode(text)?);
+        } else if let Some(text) = line.strip_prefix("new file mode ") {
+            (is_new, new_mode) = (true, Some(mode(text)?));
+        } else if let Some(text) = line.strip_prefix("deleted file mode ") {
+            (is_gone, old_mode) = (true, Some(mode(text)?));
+        } else if let Some(text) = line.strip_prefix("index ") {
+            let (both, same_mode) =
+                text.split_once(' ').map_or((text, None), |(ids, mode)| (ids, Some(mode)));
+            if let Some(text) = same_mode {
+                (old_mode, new_mode) = (Some(mode(text)?), Some(mode(text)?));
+            }
+            ids = Some(both.split_once("..")?);
+            break;
+        } else {
+            // The head ends here: only the mode changed.
+            break;
+        }
+    }
+    let side = |none: bool, mode: Option<u32>, id: Option<&str>| {
+        if none { Some(None) } else { Some(Some((mode?, id?.to_owned()))) }
+    };
+    let Some((old, new)) = ids else {
+        // The same content, whatever it is: no id to compare with, so it is never taken for done.
+        let unknown = |mode: Option<u32>| Some(Some((mode?, String::new())));
+        return match (is_new, is_gone) {
+            (false, false) => Some((unknown(old_mode)?, unknown(new_mode)?)),
+            _ => None,
+        };
+    };
+    Some((side(is_new, old_mode, Some(old))?, side(is_gone, new_mode, Some(new))?))
+}
+
+/// Mode and object id of a file; none where there is no file.
+pub(super) type Side = Option<(u32, String)>;
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -168,7 +234,57 @@ mod tests {
         assert_eq!(write(ONE.len() as u64 - 1, &[all.as_bytes()]).0, b"");
     }
 
+    #[test]
+    fn the_files_of_a_patch_and_their_sides() {
+        let id = |letter: char| letter.to_string().repeat(40);
+        let (a, b, zero) = (id('a'), id('b'), id('0'));
+        let files = [
+            (
+                format!("diff --git a/x b/x\nindex {a}..{b} 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"),
+                Some((Some((0o100_644, a.clone())), Some((0o100_644, b.clone())))),
+            ),
+            (
+                format!(
+                    "diff --git a/n b/n\nnew file mode 100755\nindex {zero}..{b}\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+b\n"
+                ),
+                Some((None, Some((0o100_755, b.clone())))),
+            ),
+            (
+                format!(
+                    "diff --git a/d b/d\ndeleted file mode 120000\nindex {a}..{zero}\n--- a/d\n+++ /dev/null\n"
+                ),
+                Some((Some((0o120_000, a.clone())), None)),
+            ),
+            (
+                format!(
+                    "diff --git a/m b/m\nold mode 100644\nnew mode 100755\nindex {a}..{b}\n--- a/m\n+++ b/m\n"
+                ),
+                Some((Some((0o100_644, a)), Some((0o100_755, b)))),
+            ),
+            (
+                "diff --git a/p b/p\nold mode 100644\nnew mode 100755\n".to_owned(),
+                Some((Some((0o100_644, String::new())), Some((0o100_755, String::new())))),
+            ),
+        ];
+        let all: String = files.iter().map(|(text, _)| text.as_str()).collect();
+        let found = files_of(all.as_bytes()).unwrap();
+        assert_eq!(found, files.iter().map(|(text, _)| text.as_bytes()).collect::<Vec<_>>());
+        for (text, sides) in &files {
+            assert_eq!(sides_of(text.as_bytes()), *sides, "{text}");
+        }
+        assert_eq!(files_of(b""), Some(Vec::new()));
+        assert_eq!(files_of(b"words\ndiff --git a/x b/x\n"), None);
+        assert_eq!(sides_of(b"diff --git a/x b/x\nindex nothing\n"), None);
+    }
+
     proptest! {
+        #[test]
+        fn whatever_claims_to_be_a_patch_breaks_nothing(text in "(diff --git |index |old mode |new mode |[a-f0-9. \n]){0,30}") {
+            for file in files_of(text.as_bytes()).unwrap_or_default() {
+                let _ = sides_of(file);
+            }
+        }
+
         #[test]
         fn it_is_whole_however_it_comes(most in 0u64..160, cuts in proptest::collection::vec(0usize..150, 0..6)) {
             let all = format!("{ONE}{TWO}");

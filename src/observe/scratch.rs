@@ -104,6 +104,12 @@ impl OwnRepository {
         Ok((own, known))
     }
 
+    /// One that was made before.
+    pub(super) fn open(folder: &Path, objects: &Path) -> Self {
+        let (git_dir, index) = (folder.to_path_buf(), folder.join("index"));
+        Self { git_dir, index, objects: objects.to_path_buf(), converts: true }
+    }
+
     /// Points `HEAD` to a commit.
     pub(super) fn set_head(&self, commit: &str) -> Result<(), Fault> {
         let path = self.git_dir.join("HEAD");
@@ -208,7 +214,7 @@ fn remove_index(path: &Path) -> Result<(), Fault> {
     }
 }
 
-fn write_index(path: &Path, bytes: &[u8], modified: Option<SystemTime>) -> Result<(), Fault> {
+pub(super) fn write_index(path: &Path, bytes: &[u8], modified: Option<SystemTime>) -> Result<(), Fault> {
     let written = || -> io::Result<()> {
         let mut file: File = private::create(path)?;
         file.write_all(bytes)?;
@@ -239,6 +245,24 @@ fn config(real: &Repository, context: &Context, nothing: &Path) -> String {
         u8::from(sha256),
         quoted(&nothing.to_string_lossy()),
     );
+    text.push_str(&file_settings(real, context));
+    // Git finds these in a home folder, which it is not shown.
+    for (setting, name) in [("excludesfile", "ignore"), ("attributesfile", "attributes")] {
+        let known = real.settings.contains_key(&format!("core.{setting}"));
+        if let Some(path) = user_file(context, name).filter(|_| !known) {
+            text.push_str(&format!("\t{setting} = {}\n", quoted(&path.to_string_lossy())));
+        }
+    }
+    if sha256 {
+        text.push_str("[extensions]\n\tobjectFormat = sha256\n");
+    }
+    text.push_str("[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[index]\n\tskipHash = true\n[protocol]\n\tallow = never\n");
+    text
+}
+
+/// What the real repository's config says about files, as lines of the section `core`.
+pub(super) fn file_settings(real: &Repository, context: &Context) -> String {
+    let mut text = String::new();
     for (name, value) in &real.settings {
         let Some(name) = name.strip_prefix("core.") else { continue };
         let file = matches!(name, "excludesfile" | "attributesfile");
@@ -251,17 +275,6 @@ fn config(real: &Repository, context: &Context, nothing: &Path) -> String {
             text.push_str(&format!("\t{name} = {}\n", quoted(&value)));
         }
     }
-    // Git finds these in a home folder, which it is not shown.
-    for (setting, name) in [("excludesfile", "ignore"), ("attributesfile", "attributes")] {
-        let known = real.settings.contains_key(&format!("core.{setting}"));
-        if let Some(path) = user_file(context, name).filter(|_| !known) {
-            text.push_str(&format!("\t{setting} = {}\n", quoted(&path.to_string_lossy())));
-        }
-    }
-    if sha256 {
-        text.push_str("[extensions]\n\tobjectFormat = sha256\n");
-    }
-    text.push_str("[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[index]\n\tskipHash = true\n[protocol]\n\tallow = never\n");
     text
 }
 

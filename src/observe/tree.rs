@@ -318,7 +318,7 @@ impl Bench<'_> {
     }
 
     /// Mode, object id and name of those files that an index knows.
-    fn entries(&self, index: &Path, names: &[Name]) -> Result<Vec<(u32, String, Name)>, Fault> {
+    pub(super) fn entries(&self, index: &Path, names: &[Name]) -> Result<Vec<(u32, String, Name)>, Fault> {
         let wanted: HashSet<&[u8]> = names.iter().map(Vec::as_slice).collect();
         let mut found = Vec::new();
         let bytes = match std::fs::read(index) {

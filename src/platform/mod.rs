@@ -49,7 +49,7 @@ pub use replace::{
     names_of_replacement, open_no_link, open_to_run, overwrite_durable, remove_durable, remove_leftover,
     replace_durable, replace_if, seal_tree, take_back,
 };
-pub use staging::{FileView, clear_quarantine, create_staged, free_space, mark_executable};
+pub use staging::{FileView, clear_quarantine, create_staged, free_space, make_link, mark_executable};
 pub use termination::termination;
 
 /// Why the operating system did not do what was asked.

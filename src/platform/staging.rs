@@ -26,6 +26,12 @@ pub fn clear_quarantine(file: &File) -> io::Result<bool> {
     os::clear_quarantine(file)
 }
 
+/// Makes a symbolic link that leads to `target`, which need not exist. On Windows one to a file; it needs the
+/// developer mode or the right to make links.
+pub fn make_link(target: &Path, at: &Path) -> io::Result<()> {
+    os::make_link(target, at)
+}
+
 /// How many bytes this user can still write to the file system of a folder; none where the system does not tell.
 pub fn free_space(folder: &Path) -> Option<u64> {
     os::free_space(folder)

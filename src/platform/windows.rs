@@ -221,6 +221,10 @@ pub(super) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize
     std::os::windows::fs::FileExt::seek_read(file, into, at)
 }
 
+pub(super) fn make_link(target: &Path, at: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_file(target, at)
+}
+
 pub(super) fn free_space(folder: &Path) -> Option<u64> {
     use std::os::windows::ffi::OsStrExt as _;
     let wide: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();

@@ -48,6 +48,24 @@ impl fmt::Display for Sandbox {
     }
 }
 
+/// Where a worker works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// In the workspace itself.
+    #[default]
+    None,
+    /// In a copy of its repository; the changes come back as a patch.
+    Worktree,
+}
+
+impl Isolation {
+    /// Whether it is a copy.
+    pub fn is_copy(self) -> bool {
+        self == Self::Worktree
+    }
+}
+
 /// How far a worker is trusted with what it was granted. Where nothing is said, the sandbox alone decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -41,6 +41,8 @@ pub struct Waiting {
     pub run_id: String,
     /// The folder that it wants for itself.
     pub workspace: PathBuf,
+    /// That is a copy that was made for it: nobody else wants it.
+    pub is_copy: bool,
     /// Runs at the same time.
     pub most: usize,
 }
@@ -58,6 +60,12 @@ pub fn is_driven(store: &Store, run_id: &str) -> Result<bool> {
     Ok(platform::look_at_lock(&run_lock(store, run_id)?)? != LockState::Free)
 }
 
+/// The lock of a folder that one run at a time works in.
+pub fn workspace_lock(store: &Store, workspace: &Path) -> PathBuf {
+    let name = digest::of_bytes(workspace.as_os_str().as_encoded_bytes());
+    store.state_dir().join("locks").join(format!("workspace-{}.lock", &name[..32]))
+}
+
 impl Waiting {
     /// Takes a place if this run is next.
     ///
@@ -68,9 +76,7 @@ impl Waiting {
             return Ok(Look::Wait(reason));
         }
         let locks = store.state_dir().join("locks");
-        let name = digest::of_bytes(self.workspace.as_os_str().as_encoded_bytes());
-        let path = locks.join(format!("workspace-{}.lock", &name[..32]));
-        let Some(workspace) = platform::try_exclusive(&path)? else {
+        let Some(workspace) = platform::try_exclusive(&workspace_lock(store, &self.workspace))? else {
             return Ok(Look::Wait("another run works in this folder".into()));
         };
         if let Some(turn) = self.worker_left(store)? {
@@ -102,16 +108,18 @@ impl Waiting {
 
     /// An older run that waits for the same folder.
     fn before_us(&self, store: &Store) -> Result<Option<String>> {
-        let older = self.older(store)?.into_iter().find(|row| row.workspace == self.workspace);
+        let same = |row: &RunRow| row.workspace == self.workspace && row.record["isolation"] != "worktree";
+        let older = if self.is_copy { None } else { self.older(store)?.into_iter().find(same) };
         Ok(older.map(|row| format!("run {} waits for this folder too", row.id)))
     }
 
     /// A worker whose driver is gone while it goes on.
     fn worker_left(&self, store: &Store) -> Result<Option<String>> {
         let running = store.running_turns()?.rows;
+        let here = |cwd: &Path| cwd == self.workspace || self.is_copy && cwd.starts_with(&self.workspace);
         let of_runs = running
             .into_iter()
-            .filter(|turn| turn.requested_by.starts_with(super::TURN_OWNER) && turn.cwd == self.workspace);
+            .filter(|turn| turn.requested_by.starts_with(super::TURN_OWNER) && here(&turn.cwd));
         let rows = crate::bridge::reconcile_rows(store, of_runs.collect())?;
         Ok(rows.into_iter().find(|turn| turn.state == TurnState::Running).map(|turn| turn.id))
     }

@@ -7,10 +7,11 @@ use tokio::sync::watch;
 use super::coordinator::{self, Look, Place, Waiting};
 use super::record::{Attempt, Kind, RunRecord};
 use super::status::Status;
-use super::{Progress, Relay, TURN_OWNER, contract, report, settle};
+use super::{Progress, Relay, TURN_OWNER, contract, report, settle, worktree};
 use crate::bridge::TurnRequest;
 use crate::config::ScopeTool;
 use crate::error::Result;
+use crate::observe::isolation::Failure;
 use crate::policy::AgentId;
 use crate::store::TurnState;
 
@@ -70,6 +71,9 @@ impl Driver {
         record.queue_ms = Some(u64::try_from(queued.elapsed().as_millis()).unwrap_or(u64::MAX));
         record.status = Status::Running;
         self.save(record).await?;
+        if record.isolation.is_copy() && record.worktree.is_none() && !self.copy(record).await? {
+            return Ok(());
+        }
         for attempt in 0..ATTEMPTS {
             if !self.attempt(record, attempt).await? {
                 return Ok(());
@@ -114,9 +118,12 @@ impl Driver {
         let relay = &self.relay.bridge().config().relay;
         let deadline = queued + relay.queue_timeout;
         let most_waiting = relay.max_queued_runs;
+        let (is_copy, root) = (record.isolation.is_copy(), record.root_run_id.clone());
+        let copy = self.relay.bridge().with_store(move |store| worktree::folder(store, &root)).await?;
         let waiting = Waiting {
             run_id: record.run_id.clone(),
-            workspace: record.workspace.clone(),
+            workspace: if is_copy { copy } else { record.workspace.clone() },
+            is_copy,
             most: relay.max_concurrent_runs,
         };
         let mut first = true;
@@ -145,6 +152,38 @@ impl Driver {
                 let why = self.cancel_reason().unwrap_or_default();
                 record.fail(Status::Cancelled, format!("cancelled while it waited: {why}"));
                 return Ok(None);
+            }
+        }
+    }
+
+    /// Makes the copy that the run works in; false if there is none, and the record says why.
+    async fn copy(&self, record: &mut RunRecord) -> Result<bool> {
+        self.tell("copies the workspace");
+        let (bridge, wanted, cancelled) =
+            (self.relay.bridge().clone(), record.clone(), self.cancelled.clone());
+        let made = self
+            .relay
+            .bridge()
+            .with_store(move |store| {
+                let mut wish = || cancelled.borrow().clone();
+                Ok(worktree::make(&bridge, store, &wanted, &mut wish))
+            })
+            .await?;
+        match made {
+            Ok((copy, notes)) => {
+                record.worktree = Some(copy);
+                record.notes.extend(notes);
+                self.save(record).await?;
+                Ok(true)
+            }
+            Err(failure) => {
+                let status = match &failure {
+                    Failure::Unfit(_) => Status::InvalidWorkspace,
+                    Failure::Cut(_) => Status::Cancelled,
+                    Failure::Failed(_) => Status::WorktreeFailed,
+                };
+                record.fail(status, format!("no copy of the workspace was made: {failure}"));
+                Ok(false)
             }
         }
     }
@@ -238,8 +277,10 @@ impl Driver {
         TurnRequest {
             agent: record.agent.map(|agent: AgentId| agent.as_str().to_owned()),
             prompt,
-            cwd: Some(record.workspace.display().to_string()),
+            cwd: Some(worktree::workplace(record).display().to_string()),
             model: record.model.clone(),
+            effort: record.effort.clone(),
+            own_agent: record.worker_agent.clone(),
             sandbox: record.sandbox,
             timeout: Some(Duration::from_secs(record.timeout_sec)),
             // A second attempt of a new task begins anew; what the first one was told is lost with it.
@@ -251,6 +292,7 @@ impl Driver {
             report_schema: Some(report::schema()),
             execution_mode: record.execution_mode,
             checks: record.checks_wanted.clone(),
+            isolated: record.worktree.as_ref().map(|copy| copy.folder.clone()),
             ..TurnRequest::default()
         }
     }

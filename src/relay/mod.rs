@@ -16,6 +16,7 @@ pub mod result;
 mod settings;
 mod settle;
 pub mod status;
+pub mod worktree;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -209,8 +210,14 @@ impl Relay {
         // The newest run of the chain that has a conversation.
         record.session_id = previous.session_id.clone().or_else(|| root.session_id.clone());
         record.workspace.clone_from(&root.workspace);
+        record.isolation = root.isolation;
+        record.worktree = previous.worktree.clone().or_else(|| root.worktree.clone());
         if record.session_id.is_none() {
             record.fail_with(&Error::new(&status::RUN_NOT_CONTINUABLE, "no worker of that run ever started"));
+            return self.refuse(record).await;
+        }
+        if let Some(why) = self.copy_is_gone(&record).await? {
+            record.fail_with(&Error::new(&status::RUN_NOT_CONTINUABLE, why));
             return self.refuse(record).await;
         }
         let relay = self.clone();
@@ -230,6 +237,23 @@ impl Relay {
         }
         let most = self.bridge().config().relay.max_corrections;
         self.begin(RunRecord { status: Status::Queued, ..record }, Some(most)).await
+    }
+
+    /// Why a run that worked in a copy cannot go on there.
+    async fn copy_is_gone(&self, record: &RunRecord) -> Result<Option<String>> {
+        let Some(copy) = record.worktree.clone() else { return Ok(None) };
+        let root = record.root_run_id.clone();
+        self.bridge()
+            .with_store(move |store| {
+                Ok(if worktree::was_applied(store, &root)? {
+                    Some("its patch was applied, which ended it".to_owned())
+                } else if worktree::is_there(&copy) {
+                    None
+                } else {
+                    Some(format!("its copy of the workspace, {}, is gone", copy.folder.display()))
+                })
+            })
+            .await
     }
 
     /// Records a refusal.
@@ -262,6 +286,7 @@ impl Relay {
                 let held = platform::try_exclusive(&coordinator::run_lock(store, &row.id)?)?;
                 let Some(held) = held else { return Err(invalid("the run's lock is taken")) };
                 let _ = store.prune_runs(keep);
+                worktree::sweep(store);
                 Ok(match store.insert_run(&row, max_corrections)? {
                     Some(number) => Begun::Held(held, number),
                     None => Begun::Limit,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::record::{PatchFact, RunError, RunRecord};
 use super::report::WorkerOutcome;
 use super::status::Status;
+use super::worktree::{AppliedFact, workplace};
 use crate::bridge::checks::CheckResult;
 use crate::observe::{self, ChangedFile, Observation, ReviewTarget, Risk};
 use crate::policy::AgentId;
@@ -49,6 +50,12 @@ pub struct Packet {
     /// The same changes as a patch: `agent-bridge runs diff ID`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<PatchFact>,
+    /// The copy of the workspace that holds these changes, as long as the patch is not applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<String>,
+    /// That the patch is in the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied: Option<AppliedFact>,
     /// Who worked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
@@ -154,6 +161,12 @@ pub fn packet(record: &RunRecord, prefix: &str, most: u32, made: u32) -> Packet 
         checks: record.checks.clone(),
         error: record.error.clone(),
         patch: record.patch.clone(),
+        worktree: record
+            .worktree
+            .as_ref()
+            .filter(|_| record.applied.is_none())
+            .map(|copy| copy.workspace.display().to_string()),
+        applied: record.applied.clone(),
         agent: record.agent,
         corrections_left,
         remarks: remarks.unwrap_or_default(),
@@ -184,6 +197,15 @@ fn next(record: &RunRecord, prefix: &str, corrections_left: u32) -> Option<Strin
     }
     if record.status != Status::Success {
         return record.error.as_ref().map(|error| error.hint.clone());
+    }
+    if record.isolation.is_copy() && record.patch.is_some() && record.applied.is_none() {
+        let more = match corrections_left {
+            0 => String::new(),
+            left => format!(" A definite defect goes to {prefix}_continue ({left} left)."),
+        };
+        return Some(format!(
+            "Read the places under changes.review in the copy, or the patch; then relay_apply with run_id {id}.{more}"
+        ));
     }
     let targets = record.changes.as_ref().is_some_and(|changes| !changes.review.is_empty());
     match (targets, corrections_left) {
@@ -260,7 +282,7 @@ fn short(id: &str) -> &str {
 fn claims(record: &RunRecord) -> Option<Claims> {
     let (report, observed) = (record.report.as_ref()?, record.changes.as_ref()?);
     let named: Vec<String> = report.files.iter().map(|file| file.path.clone()).collect();
-    let check = observed.check_claims(&record.workspace, &named)?;
+    let check = observed.check_claims(workplace(record), &named)?;
     let few = |paths: Vec<String>| paths.into_iter().take(CLAIMS).collect();
     (!check.agrees())
         .then(|| Claims { not_changed: few(check.not_observed), not_named: few(check.not_claimed) })

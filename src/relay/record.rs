@@ -8,10 +8,11 @@ use serde_json::json;
 
 use super::report::{ReportSource, WorkerReport};
 use super::status::Status;
+use super::worktree::{AppliedFact, Worktree};
 use crate::bridge::checks::CheckResult;
 use crate::error::Error;
 use crate::observe::Observation;
-use crate::policy::{AgentId, ExecutionMode, Sandbox};
+use crate::policy::{AgentId, ExecutionMode, Isolation, Sandbox};
 use crate::store::{RunRow, RunState};
 
 /// Version of the record's form.
@@ -78,6 +79,15 @@ pub struct RunRecord {
     pub worker_agent: Option<String>,
     /// Folder that was asked for.
     pub workspace: PathBuf,
+    /// Where the worker works.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// The copy of the workspace that it works in, once there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<Worktree>,
+    /// That its patch is in the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<AppliedFact>,
     /// Execution mode; none is the mode of before there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_mode: Option<ExecutionMode>,

@@ -11,7 +11,7 @@ use super::status::Status;
 use crate::bridge::plan::canonical_folder;
 use crate::config::{Config, MAX_TIMEOUT_MINUTES, RelayProfile};
 use crate::context::Context;
-use crate::policy::{self, AgentId, ExecutionMode};
+use crate::policy::{self, AgentId, ExecutionMode, Isolation};
 
 /// Most bytes of a task.
 pub const MAX_TASK: usize = 64 << 10;
@@ -43,6 +43,8 @@ pub struct ExecuteArguments {
     pub workspace: Option<String>,
     /// `safe` or `trusted`.
     pub execution_mode: Option<ExecutionMode>,
+    /// In the workspace or in a copy of it.
+    pub isolation: Option<Isolation>,
     /// Steps.
     #[serde(default)]
     pub plan: Vec<String>,
@@ -180,17 +182,16 @@ impl World<'_> {
         record.timeout_sec = self.timeout(arguments.timeout_minutes, profile.timeout)?.as_secs();
         record.model = arguments.model.clone().or_else(|| profile.model.clone());
         record.effort = effort(arguments.effort.as_deref())?;
-        for (name, given) in [("effort", &record.effort), ("agent", &record.worker_agent)] {
-            if given.is_some() {
-                record
-                    .notes
-                    .push(format!("`{name}` is on record, but the worker's program is not told of it."));
-            }
-        }
         record.constraints =
             self.constraints(&profile, &arguments.constraints).map_err(|why| (Status::ConfigError, why))?;
         record.checks_wanted.clone_from(&profile.checks);
         record.workspace = self.workspace(arguments.workspace.as_deref(), &profile)?;
+        record.isolation = match (profile.isolation, arguments.isolation) {
+            (Isolation::Worktree, Some(Isolation::None)) => {
+                return Err(conflict("the profile's runs work in a copy; a call cannot change that"));
+            }
+            (own, asked) => asked.unwrap_or(own),
+        };
         Ok(())
     }
 
@@ -362,7 +363,7 @@ impl World<'_> {
     }
 
     /// Whether a worker may have a canonical folder.
-    fn acceptable(&self, folder: &Path) -> Result<(), Refused> {
+    pub(super) fn acceptable(&self, folder: &Path) -> Result<(), Refused> {
         let refuse = |why: String| Err((Status::InvalidWorkspace, format!("{}: {why}", folder.display())));
         if folder.parent().is_none() {
             return refuse("it is the root of a file system".into());

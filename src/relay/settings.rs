@@ -12,7 +12,7 @@ use crate::config::{
     self, Config, MAX_CONSTRAINT_BYTES, MAX_CONSTRAINTS, MAX_TIMEOUT_MINUTES, RelayProfile, is_profile_name,
 };
 use crate::context::Context;
-use crate::policy::{self, AgentId, ExecutionMode};
+use crate::policy::{self, AgentId, ExecutionMode, Isolation};
 
 /// Profiles as JSON: name to profile.
 pub const PROFILES: &str = "GRAVITY_RELAY_PROFILES";
@@ -56,6 +56,8 @@ struct JsonProfile {
     #[serde(default)]
     constraints: Vec<String>,
     model: Option<String>,
+    #[serde(default)]
+    isolation: Isolation,
     #[serde(default)]
     checks: Vec<String>,
 }
@@ -160,6 +162,7 @@ fn made(config: &Config, profile: JsonProfile) -> Result<RelayProfile, String> {
         timeout: profile.timeout_minutes.map(|minutes| Duration::from_secs(60 * u64::from(minutes))),
         constraints: profile.constraints,
         model: profile.model,
+        isolation: profile.isolation,
         checks: profile.checks,
     })
 }

@@ -7,6 +7,7 @@ use super::coordinator;
 use super::record::{Attempt, PatchFact, RunError, RunRecord};
 use super::report;
 use super::status::{MCP_ERROR, Status};
+use crate::agents::{TOLD_AGENT, TOLD_EFFORT};
 use crate::bridge::checks::CheckResult;
 use crate::error::{Error, Result};
 use crate::platform;
@@ -85,6 +86,16 @@ pub fn attempt_ended(store: &Store, record: &mut RunRecord, turn: &TurnRow) -> R
     match record.attempts.iter_mut().find(|known| known.turn_id == turn.id) {
         Some(known) => *known = attempt,
         None => record.attempts.push(attempt),
+    }
+    let asked = [
+        ("effort", record.effort.is_some(), TOLD_EFFORT),
+        ("agent", record.worker_agent.is_some(), TOLD_AGENT),
+    ];
+    for (name, asked, fact) in asked {
+        let note = format!("`{name}` is on record, but the worker's program cannot be told of it.");
+        if asked && end.meta[fact].is_null() && !record.notes.contains(&note) {
+            record.notes.push(note);
+        }
     }
     record.session_id = Some(turn.session_id.clone());
     if let Some(id) = &end.native_id {

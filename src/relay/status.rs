@@ -90,6 +90,24 @@ crate::codes! {
     PATCH_DAMAGED { exit: VerificationFailed, retryable: false,
         cause: "The kept patch of a run is not the one whose digest was recorded with the run.",
         remedy: "Do not apply it. Look at the workspace itself, and find out who can write to the state folder (`agent-bridge state audit`)." }
+    WORKTREE_FAILED { exit: Unexpected, retryable: true,
+        cause: "The copy of the workspace for a run could not be made, compared or removed.",
+        remedy: "The message says what failed: mend it (often room on the disk of the state folder) and try again, or run without isolation." }
+    WORKTREE_KEPT { exit: Refused, retryable: false,
+        cause: "The copy of a run's workspace holds work that would be lost with it.",
+        remedy: "Look at it and take what you need; `agent-bridge runs discard ID --force` removes it all the same." }
+    NOTHING_TO_APPLY { exit: Refused, retryable: false,
+        cause: "The run left no patch to apply: it changed nothing, or it worked in the workspace itself.",
+        remedy: "Look at the run with `agent-bridge runs show ID`; nothing has to be applied." }
+    PATCH_INCOMPLETE { exit: Refused, retryable: false,
+        cause: "The patch of a run does not hold all that the run changed, so applying it would not give what the run left.",
+        remedy: "Take the files from the run's copy of the workspace; the message says where it is." }
+    APPLY_CONFLICT { exit: Refused, retryable: false,
+        cause: "The patch of a run does not fit the workspace as it is now.",
+        remedy: "Move the named files out of the way or bring them back to what they were, then apply again; `agent-bridge runs diff ID` shows the patch." }
+    WORKSPACE_BUSY { exit: RetryLater, retryable: true,
+        cause: "A run works in the workspace.",
+        remedy: "Wait for it (`agent-bridge runs list --running`), then try again." }
     RUN_STILL_RUNNING { exit: RetryLater, retryable: true,
         cause: "The run has not ended yet.",
         remedy: "Wait for it with get_result, or `agent-bridge runs show ID --wait`." }
@@ -131,6 +149,7 @@ pub enum Status {
     ContinueLimit,
     QueueTimeout,
     QueueFull,
+    WorktreeFailed,
     McpError,
 }
 
@@ -163,6 +182,7 @@ impl Status {
             Self::ContinueLimit => &CONTINUE_LIMIT,
             Self::QueueTimeout => &QUEUE_TIMEOUT,
             Self::QueueFull => &QUEUE_FULL,
+            Self::WorktreeFailed => &WORKTREE_FAILED,
             Self::McpError => &MCP_ERROR,
         })
     }

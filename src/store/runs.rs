@@ -151,6 +151,23 @@ impl Store {
         })
     }
 
+    /// Adds to the record of a run that has finished, and to the audit log what it was. Whether it was written.
+    ///
+    /// # Errors
+    /// Those of every write.
+    pub fn amend_run(&self, run: &RunRow, what: &str) -> Result<bool, StoreError> {
+        let now = self.clock.now_ms();
+        self.write(Durability::Full, |tx| {
+            let changed = tx
+                .prepare_cached("UPDATE runs SET record = ?2 WHERE id = ?1 AND state = 'finished'")?
+                .execute(params![run.id, run.record.to_string()])?;
+            if changed > 0 {
+                audit_of(tx, run, what, now)?;
+            }
+            Ok(changed > 0)
+        })
+    }
+
     /// One run, if it is known.
     ///
     /// # Errors

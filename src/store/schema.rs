@@ -266,17 +266,15 @@ pub(super) fn migrate(
     if found == known {
         return Ok(());
     }
-    loop {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let version = version_of(&transaction, file, known)?;
-        let Some(migration) = usize::try_from(version).ok().and_then(|at| migrations.get(at)) else {
-            return Ok(());
-        };
+    // All steps at once: whoever looks meanwhile sees the old form or the new one, and none between.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version = version_of(&transaction, file, known)?;
+    for migration in migrations.iter().skip(usize::try_from(version).unwrap_or(0)) {
         transaction.execute_batch(migration)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", version + 1)?;
-        transaction.commit()?;
     }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", known)?;
+    Ok(transaction.commit()?)
 }
 
 /// Switches to write-ahead logging only if it is not on yet: setting it always takes an exclusive
@@ -347,12 +345,40 @@ mod tests {
         assert_eq!(error.doc().code, "STORE_NEWER_VERSION");
     }
 
+    /// Every step is slow, so that a version between would be seen.
+    #[test]
+    fn nobody_sees_a_version_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.sqlite3");
+        Connection::open(&file).unwrap().query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        let slow = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000)
+            SELECT count(*) FROM n";
+        let steps: Vec<String> =
+            (1..8).map(|step| format!("CREATE TABLE step_{step} (a TEXT); {slow};")).collect();
+        let (done, seen) = (std::sync::atomic::AtomicBool::new(false), std::sync::Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let connection = Connection::open(&file).unwrap();
+                while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                    seen.lock().unwrap().push(number(&connection, "PRAGMA user_version"));
+                }
+            });
+            let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+            migrate(&mut Connection::open(&file).unwrap(), &file, &steps).unwrap();
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        let mut seen = seen.into_inner().unwrap();
+        seen.dedup();
+        assert!(seen == [0, 7] || seen == [0], "{seen:?}");
+    }
+
     #[test]
     fn a_failing_migration_leaves_the_version_before_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.sqlite3");
         let mut connection = Connection::open(&file).unwrap();
-        let broken = [VERSION_1, "CREATE TABLE half (a TEXT); CREATE NONSENSE"];
+        migrate(&mut connection, &file, &[VERSION_1]).unwrap();
+        let broken = [VERSION_1, "CREATE TABLE half (a TEXT)", "CREATE NONSENSE"];
         migrate(&mut connection, &file, &broken).unwrap_err();
         assert_eq!(number(&connection, "PRAGMA user_version"), 1);
         assert_eq!(number(&connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'half'"), 0);

@@ -71,6 +71,23 @@ fn the_granted_authority_and_mode_decide_the_flags_and_nothing_raises_them() {
 }
 
 #[test]
+fn effort_and_agent_are_told_where_they_are_heeded() {
+    let settings = settings("agy");
+    for (version, told) in [("1.1.9", false), ("1.1.10", true), ("1.3.3", true)] {
+        let mut request = request(&settings);
+        (request.cli_version, request.effort, request.own_agent) =
+            (Some(version), Some("low"), Some("reviewer"));
+        let launch = Antigravity.launch(&request).unwrap();
+        assert_eq!(launch.args.contains(&"--effort=low".to_owned()), told, "{version}");
+        assert_eq!(launch.facts.contains_key("effort"), told, "{version}");
+        assert!(launch.args.contains(&"--agent=reviewer".to_owned()));
+        assert_eq!(launch.facts["ownAgent"], "reviewer");
+        let prompt = launch.args.iter().position(|arg| arg.starts_with("-p"));
+        assert!(prompt.is_none_or(|at| at + 1 == launch.args.len()), "the prompt is last: {:?}", launch.args);
+    }
+}
+
+#[test]
 fn a_schema_is_given_inline() {
     let schema = json!({ "type": "object", "properties": {} });
     let settings = settings("agy");

@@ -42,6 +42,11 @@ impl Version {
         self >= Self(1, 1, 9)
     }
 
+    /// `--effort` is heeded; before it was taken and forgotten.
+    pub fn takes_effort(self) -> bool {
+        self >= Self(1, 1, 10)
+    }
+
     /// `/usage` is answered without an agent and without a conversation.
     pub fn answers_usage(self) -> bool {
         self >= Self(1, 1, 11)

@@ -54,6 +54,8 @@ enum Effect {
     Runs,
     /// Ends a worker.
     Ends,
+    /// Writes what a run left into the user's files.
+    Applies,
     /// Lets a worker go on, and perhaps do what it asked for.
     Answers,
 }
@@ -138,6 +140,9 @@ pub static TOOLS: &[ToolDefinition] = &[
     tool!("relay_get_result", "Show a run", Relay, Reads, relay::RunGetResult => relay::RunShape, relay::relay_get_result,
         "Waits for a running run, or shows a finished one again: the packet, its errors, or the whole record. Only when what \
          came back is not enough."),
+    tool!("relay_apply", "Apply a run's patch", Relay, Applies, relay::RunApply => crate::relay::worktree::Applied, relay::relay_apply,
+        "Puts the patch of a run with isolation worktree into its workspace: all of it, or nothing and the conflicts by name. \
+         After your review."),
     tool!(open "antigravity_execute", "Run a task with Antigravity", Relay, Runs, relay::AntigravityExecute => relay::RunShape, relay::antigravity_execute,
         "As relay_execute, with Antigravity as the worker."),
     tool!(open "antigravity_continue", "Correct an Antigravity run", Relay, Runs, relay::RunContinue => relay::RunShape, relay::antigravity_continue,

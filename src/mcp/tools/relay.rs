@@ -12,11 +12,12 @@ use super::{Call, checked_id, within};
 use crate::config::OnDisconnect;
 use crate::error::Result;
 use crate::mcp::reply::reply;
-use crate::policy::{AgentId, ExecutionMode};
+use crate::policy::{AgentId, ExecutionMode, Isolation};
 use crate::relay::packet::{Packet, packet};
 use crate::relay::record::RunRecord;
 use crate::relay::request::{ContinueArguments, Door, ExecuteArguments};
 use crate::relay::result::{self, CHARS, DEFAULT_CHARS, Detail};
+use crate::relay::worktree::Applied;
 use crate::relay::{Relay, Status};
 
 /// What `relay_execute` publishes; it takes the options of before too.
@@ -32,6 +33,8 @@ pub struct RelayExecute {
     workspace: Option<String>,
     /// `safe`: in the worker's sandbox. `trusted`: without asking anybody.
     execution_mode: Option<ExecutionMode>,
+    /// `worktree`: the worker edits a copy of the repository, and relay_apply brings its patch over.
+    isolation: Option<Isolation>,
     /// Who works.
     agent: Option<AgentId>,
     /// How long to wait for the end, in seconds.
@@ -81,6 +84,17 @@ pub struct RunGetResult {
     pub wait_seconds: Option<u64>,
 }
 
+/// Arguments of the tool that applies a patch.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunApply {
+    /// The run.
+    pub run_id: String,
+    /// Says only whether the patch fits.
+    #[serde(default)]
+    pub check_only: bool,
+}
+
 /// What is published of the result: the names. Each tool of the list costs a model's room, and these are six.
 #[derive(Debug, Serialize, JsonSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -95,6 +109,8 @@ pub struct RunShape {
     tests: Option<Map<String, Value>>,
     checks: Option<Vec<Map<String, Value>>>,
     patch: Option<Map<String, Value>>,
+    worktree: Option<String>,
+    applied: Option<Map<String, Value>>,
     agent: Option<String>,
     corrections_left: u32,
     remarks: Option<Vec<String>>,
@@ -226,6 +242,34 @@ async fn get_result(mut call: Call, prefix: &'static str) -> Result<CallToolResu
     shown(&relay, &record, made, prefix, Some((cut, most)))
 }
 
+/// `relay_apply`.
+pub async fn relay_apply(mut call: Call) -> Result<CallToolResult> {
+    let arguments: RunApply = call.parse()?;
+    checked_id("run_id", &arguments.run_id)?;
+    let applied = call.relay.apply(&arguments.run_id, arguments.check_only).await?;
+    Ok(reply(applied_text(&applied), &applied, false))
+}
+
+/// What became of a patch, for people.
+pub fn applied_text(applied: &Applied) -> String {
+    let count = applied.files.len() as u64 + applied.files_omitted;
+    let what = if applied.applied { "Applied" } else { "Fits" };
+    let mut text = format!("{what}: {count} files");
+    if applied.already > 0 {
+        let _ = write!(text, ", {} were so already", applied.already);
+    }
+    for file in &applied.files {
+        let _ = write!(text, "\n  {file}");
+    }
+    if applied.files_omitted > 0 {
+        let _ = write!(text, "\n  … and {} more", applied.files_omitted);
+    }
+    for line in applied.worktree.iter().chain(&applied.next) {
+        let _ = write!(text, "\n{line}");
+    }
+    text
+}
+
 fn shown(
     relay: &Relay,
     record: &RunRecord,
@@ -328,6 +372,12 @@ pub fn packet_text(packet: &Packet) -> String {
     }
     if let Some(patch) = &packet.patch {
         let _ = write!(text, "\nPatch: {} bytes, SHA-256 {}", patch.bytes, patch.sha256);
+    }
+    if let Some(copy) = &packet.worktree {
+        let _ = write!(text, "\nIn a copy of the workspace: {copy}");
+    }
+    if packet.applied.is_some() {
+        text.push_str("\nThe patch is applied.");
     }
     for line in packet.remarks.iter().chain(&packet.notes) {
         let _ = write!(text, "\nNote: {line}");

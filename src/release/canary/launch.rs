@@ -214,6 +214,8 @@ fn expected(trial: &Trial<'_>, bait: &Bait, config: &Path) -> Option<Vec<String>
     let bytes = std::fs::read(config).ok()?;
     let config = crate::config::check_bytes(trial.setting.context, config, &bytes).config?;
     let request = LaunchRequest {
+        effort: None,
+        own_agent: None,
         cwd: &crate::config::canonical(&bait.work).ok()?,
         prompt: &bait.prompt,
         sandbox: Sandbox::ReadOnly,

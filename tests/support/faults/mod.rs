@@ -36,19 +36,25 @@ pub mod tree;
 #[cfg(target_os = "linux")]
 pub mod verdict;
 
-/// Chooses how much is tried: `quick` (the default, what CI runs) or `full`.
+/// Chooses how much is tried: `quick` (the default, what CI runs), `full` (every error at every call, about an hour), or
+/// `exhaustive` (recovery from every state that a cut leaves as well, for hours).
 pub const AMOUNT: &str = "AGENT_BRIDGE_FAULTS";
 
 /// Tries one point alone, named as a failure names it, and keeps its folder.
 pub const ONLY: &str = "AGENT_BRIDGE_FAULTS_ONLY";
 
-/// Whether everything is tried, however long it takes.
+/// Whether every error is tried at every call.
 pub fn full() -> bool {
     match std::env::var(AMOUNT).as_deref() {
-        Ok("full") => true,
+        Ok("full" | "exhaustive") => true,
         Ok("quick" | "") | Err(_) => false,
-        Ok(other) => panic!("{AMOUNT}={other}: it is quick or full"),
+        Ok(other) => panic!("{AMOUNT}={other}: it is quick, full or exhaustive"),
     }
+}
+
+/// Whether recovery is tried from every state, however long it takes.
+pub fn exhaustive() -> bool {
+    full() && std::env::var(AMOUNT).as_deref() == Ok("exhaustive")
 }
 
 /// What cannot run here says so; in CI that is a failure.

@@ -51,7 +51,7 @@ fn bare_installation(live: &Live, versions: &[&str]) -> Vec<String> {
 /// unless everything is tried, and on a disk of its own where each copy costs, a script that starts it.
 fn launcher(live: &Live) {
     let launcher = live.layout().launcher();
-    if live.is_small() || !super::full() {
+    if live.is_small() || !super::exhaustive() {
         let config = live.layout().config();
         let text = format!("#!/bin/sh\nAGENT_BRIDGE_CONFIG='{}' exec '{BRIDGE}' \"$@\"\n", config.display());
         fs::write(&launcher, text).unwrap();

@@ -96,7 +96,8 @@ impl Call {
     }
 
     /// Whether it can fail at all. What ends the program cannot, nor what passes between its own threads and from
-    /// a child that is being started: there an error is waited out forever, and none ever comes.
+    /// a child that is being started: there an error is waited out forever, and none ever comes. Who it is, the
+    /// kernel always knows ("always successful", says the manual).
     pub fn can_fail(&self) -> bool {
         let never = [
             "brk",
@@ -104,6 +105,13 @@ impl Call {
             "exit",
             "exit_group",
             "futex",
+            "getegid",
+            "geteuid",
+            "getgid",
+            "getpid",
+            "getppid",
+            "gettid",
+            "getuid",
             "recvfrom",
             "restart_syscall",
             "rt_sigreturn",
