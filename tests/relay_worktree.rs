@@ -243,16 +243,43 @@ fn one_conflict_is_named_and_nothing_is_written() {
     assert!(told.stderr().contains("both.txt") && told.stderr().contains("src/lib.rs"), "{}", told.stderr());
     assert_eq!(desk.tree(), before);
 
-    // Another place of the same file is none.
-    let text: String =
-        desk.world.read("src/lib.rs").replace("line III\n", "line 3\n").replace("line 28\n", "mine\n");
+    // Another place of the same file is one too: git might put the change elsewhere.
+    let text: String = desk.world.read("src/lib.rs").replace("line III\n", "line 3\n");
+    desk.world.write("src/lib.rs", text.replace("line 28\n", "mine\n"));
+    assert_eq!(desk.apply(&packet).structured["error"]["code"], "APPLY_CONFLICT");
     desk.world.write("src/lib.rs", text);
+    desk.world.write("elsewhere.txt", "mine\n");
     std::fs::remove_file(desk.world.file("both.txt")).unwrap();
     let applied = desk.apply(&packet).structured;
     assert_eq!(applied["applied"], true, "{applied:#}");
     assert_eq!(applied["already"], 1);
-    let text = desk.world.read("src/lib.rs");
-    assert!(text.contains("line three\n") && text.contains("mine\n"), "{text}");
+    assert!(desk.world.read("src/lib.rs").contains("line three\n"));
+    assert_eq!(desk.world.read("elsewhere.txt"), "mine\n");
+}
+
+#[test]
+fn a_change_is_never_put_into_another_place_that_looks_the_same() {
+    let block = |timeout: u32| format!("server {{\n  a\n  b\n  timeout {timeout}\n  c\n  d\n}}\n");
+    let both = format!("{}{}", block(30), block(30));
+    let mut desk =
+        Desk::with(&["sed -i '4s/30/60/' servers.conf"], |world| world.file("servers.conf", &both));
+    let packet = desk.run();
+    let mine = format!("{}{}", block(45), block(30));
+    desk.world.write("servers.conf", &mine);
+    let refused = desk.apply(&packet).structured;
+    assert_eq!(refused["error"]["code"], "APPLY_CONFLICT", "{refused:#}");
+    assert_eq!(desk.world.read("servers.conf"), mine);
+}
+
+#[test]
+fn a_file_that_git_was_told_not_to_look_at_is_looked_at() {
+    let mut desk = Desk::with(&["echo old > hidden.txt"], |world| world.file("hidden.txt", "old\n"));
+    desk.world.git(["update-index", "--assume-unchanged", "hidden.txt"]);
+    desk.world.write("hidden.txt", "mine\n");
+    let packet = desk.run();
+    let applied = desk.apply(&packet).structured;
+    assert_eq!(applied["files"], json!(["hidden.txt"]), "{applied:#}");
+    assert_eq!(desk.world.read("hidden.txt"), "old\n");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Bench<'_> {
             return Err(Fault::Refused("`git status` printed something that is not understood".into()));
         }
         // Git goes on where it may not read, and only says so.
-        if done.words.contains("could not open directory") {
+        if ["could not open directory", "Permission denied"].iter().any(|words| done.words.contains(words)) {
             reader.unreadable = true;
         }
         reader.cut = done.cut;

@@ -204,6 +204,7 @@ impl Relay {
                     let message = format!("run {id} has no copy of its workspace");
                     return Err(Error::new(&status::NOTHING_TO_APPLY, message));
                 };
+                let _held = alone(store, &root)?;
                 if force {
                     copy.remove().map_err(failed)?;
                     return Ok(folder);
@@ -249,6 +250,16 @@ fn require_ended(store: &Store, root: &str) -> Result<()> {
     Ok(())
 }
 
+/// Keeps every run out of the copy.
+fn alone(store: &Store, root: &str) -> Result<platform::LockFile> {
+    let held = platform::try_exclusive(&coordinator::workspace_lock(store, &folder(store, root)?))?;
+    let held =
+        held.ok_or_else(|| Error::new(&status::WORKSPACE_BUSY, "a run works in the copy of the workspace"))?;
+    // One that ended its wait before this is seen now.
+    require_ended(store, root)?;
+    Ok(held)
+}
+
 fn apply_to(
     bridge: &Bridge,
     store: &Store,
@@ -264,6 +275,7 @@ fn apply_to(
         return Err(Error::new(&status::NOTHING_TO_APPLY, message));
     };
     require_ended(store, &row.root)?;
+    let _alone = alone(store, &row.root)?;
     if let Some(applied) = &record.applied {
         return Ok(Applied {
             run_id: record.run_id,

@@ -129,7 +129,9 @@ impl<'a> Applying<'a> {
                 patch.workspace.display()
             )));
         }
-        let (own, _) = OwnRepository::create(&scratch.part(0), &real, &setting.context, &nothing)?;
+        let (own, known) = OwnRepository::create(&scratch.part(0), &real, &setting.context, &nothing)?;
+        // Git was perhaps told not to look at some files.
+        bench(&git, &real, &own, &limits(), watch).prepare(known.as_ref())?;
         let stage = scratch.part(1);
         platform::private::create_dir(&stage).map_err(|error| Fault::files("cannot make", &stage, &error))?;
         Ok(Self { git, real: *real, own, _scratch: scratch, stage, watch })
@@ -154,8 +156,21 @@ impl<'a> Applying<'a> {
             self.watch.check("copying the files that change")?;
             seen.insert(name.clone(), self.take(name)?);
         }
-        let mut conflicts: Vec<Conflict> =
-            entries.keys().filter_map(|name| self.blocked(name, &entries)).collect();
+        // Git would put a hunk elsewhere in a file that is not the one it was made for.
+        let other = |name: &Name, entry: &Entry<'_>| {
+            let only_mode = entry.before.as_ref().is_some_and(|(_, id)| id.is_empty());
+            let differs = !only_mode && now.get(name) != entry.before.as_ref();
+            let reason = match &entry.before {
+                Some(_) => "it was changed since the run began",
+                None => "the run made this file, and there is another one now",
+            };
+            (differs && now.contains_key(name))
+                .then(|| Conflict { path: shown(name).0, reason: reason.to_owned() })
+        };
+        let mut conflicts: Vec<Conflict> = entries
+            .iter()
+            .filter_map(|(name, entry)| self.blocked(name, &entries).or_else(|| other(name, entry)))
+            .collect();
         if !conflicts.is_empty() {
             conflicts.truncate(NAMED);
             return Ok(Outcome::Conflicts(conflicts));

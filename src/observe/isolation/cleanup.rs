@@ -7,11 +7,14 @@ use std::path::Path;
 
 use super::super::apart;
 use super::super::git::{Git, Input};
-use super::super::repository::Repository;
+use super::super::repository::{Repository, read_small};
 use super::super::watch::{Fault, Watch};
 use super::{DEADLINE, Failure, Isolated, MADE, Setting};
 use crate::digest;
 use crate::platform;
+
+/// Files of git's own are read up to that size.
+const MAX_LOG: u64 = 16 << 20;
 
 /// What became of a copy that was to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,9 @@ impl Isolated {
                 lost.push("changes that are not in the kept patch".into());
             }
         }
+        if let Some(inner) = self.inner_repository() {
+            lost.push(format!("the repository in {}", inner.display()));
+        }
         if changes.ignored > 0 {
             lost.push(format!("{} ignored files or folders", changes.ignored));
         }
@@ -62,6 +68,15 @@ impl Isolated {
         }
         self.remove()?;
         Ok(Cleaned::Removed)
+    }
+
+    /// A repository that somebody made inside of the copy.
+    fn inner_repository(&self) -> Option<std::path::PathBuf> {
+        let tree = self.tree();
+        let own = tree.join(".git");
+        let inside = walkdir::WalkDir::new(&tree).into_iter().filter_entry(|entry| entry.path() != own);
+        let mut found = inside.flatten().filter(|entry| entry.file_name() == ".git");
+        found.next().and_then(|entry| entry.path().parent().map(Path::to_path_buf))
     }
 
     /// Removes the copy with all that is in it.
@@ -85,7 +100,8 @@ impl Isolated {
 /// # Errors
 /// [`Failure::Failed`].
 pub fn forget_unfinished(folder: &Path) -> Result<(), Failure> {
-    if folder.join(MADE).exists() {
+    // Where nobody knows, nothing is removed.
+    if folder.join(MADE).try_exists().unwrap_or(true) {
         return Ok(());
     }
     platform::remove_durable(folder).map_err(|error| Failure::Failed(error.to_string()))
@@ -94,11 +110,19 @@ pub fn forget_unfinished(folder: &Path) -> Result<(), Failure> {
 /// A digest of all that refers to commits in a copy.
 pub(super) fn refs(git: &Git, there: &Repository, tree: &Path, watch: &Watch) -> Result<String, Fault> {
     let git_dir = tree.join(".git");
-    let head =
-        fs::read(git_dir.join("HEAD")).map_err(|error| Fault::files("cannot read", &git_dir, &error))?;
+    // A worker may have put anything there.
+    let unclear = || Fault::Refused("the copy's own repository is not as it was made".into());
+    if !fs::symlink_metadata(&git_dir).is_ok_and(|found| found.is_dir()) {
+        return Err(unclear());
+    }
+    let head = read_small(&git_dir.join("HEAD"), MAX_LOG).ok_or_else(unclear)?;
     let args = ["for-each-ref", "--format=%(objectname) %(refname)"];
     let refs = git.ask(&there.top, &args, Input::default(), watch)?;
     // A commit that no ref leads to any more is in the log all the same.
-    let log = fs::read(git_dir.join("logs").join("HEAD")).unwrap_or_default();
+    let log = git_dir.join("logs").join("HEAD");
+    let log = match fs::symlink_metadata(&log) {
+        Ok(_) => read_small(&log, MAX_LOG).ok_or_else(unclear)?,
+        Err(_) => Vec::new(),
+    };
     Ok(digest::of_bytes(&[head, refs, log].concat()))
 }

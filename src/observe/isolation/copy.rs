@@ -76,6 +76,9 @@ fn make(setting: &Setting, workspace: &Path, folder: &Path, watch: &Watch) -> Re
     let Found::Repository(real) = Repository::find(&git, workspace, watch)? else {
         return Err(no_repository());
     };
+    if folder.starts_with(&real.top) {
+        return Err(Fault::Refused("the state folder lies inside of the repository".into()));
+    }
     let prefix = String::from_utf8(real.prefix.clone())
         .map_err(|_| Fault::Refused("the workspace's name is not Unicode".into()))?;
     let limits = limits();
