@@ -271,6 +271,25 @@ fn a_change_is_never_put_into_another_place_that_looks_the_same() {
     assert_eq!(desk.world.read("servers.conf"), mine);
 }
 
+/// A private file that becomes a program stays private, and a call that was cut off before it said so is finished.
+#[test]
+fn what_becomes_a_program_stays_as_private_as_it_was() {
+    let mut desk = Desk::with(&["chmod +x secret.sh both.sh; echo more >> both.sh"], |world| {
+        world.file("secret.sh", "a\n").file("both.sh", "a\n")
+    });
+    let mode =
+        |world: &World, name: &str| std::fs::metadata(world.file(name)).unwrap().permissions().mode() & 0o777;
+    for name in ["secret.sh", "both.sh"] {
+        std::fs::set_permissions(desk.world.file(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let packet = desk.run();
+    desk.world.write("both.sh", "a\nmore\n");
+    std::fs::set_permissions(desk.world.file("both.sh"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let applied = desk.apply(&packet).structured;
+    assert_eq!(applied["files"], json!(["both.sh", "secret.sh"]), "{applied:#}");
+    assert_eq!((mode(&desk.world, "secret.sh"), mode(&desk.world, "both.sh")), (0o700, 0o700));
+}
+
 #[test]
 fn a_file_that_git_was_told_not_to_look_at_is_looked_at() {
     let mut desk = Desk::with(&["echo old > hidden.txt"], |world| world.file("hidden.txt", "old\n"));

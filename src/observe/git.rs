@@ -21,6 +21,16 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Most output of a command whose output is kept as a whole.
 const MAX_ANSWER: u64 = 32 << 20;
 
+/// Options of each diff: nothing is asked or executed, and each id is whole.
+pub(super) const PLAIN_DIFF: [&str; 6] = [
+    "--full-index",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--submodule=short",
+    "--ignore-submodules=none",
+];
+
 /// Git on this machine.
 #[derive(Clone, Debug)]
 pub(super) struct Git {

@@ -45,7 +45,7 @@ pub use record::*;
 
 use crate::context::Context;
 use folder::{FolderChange, PlainFolder};
-use git::{Git, Input, Place};
+use git::{Git, Input, PLAIN_DIFF, Place};
 use names::{Name, path_below};
 use part::{Part, PartChange, Tools};
 use patch::PatchWriter;
@@ -402,23 +402,8 @@ fn write_patch(
         let inside =
             if part.name.is_empty() { String::new() } else { format!("{}/", names::shown(&part.name).0) };
         let (old, new) = (format!("--src-prefix=a/{inside}"), format!("--dst-prefix=b/{inside}"));
-        let args = [
-            "diff-tree",
-            "-r",
-            "-M",
-            "-p",
-            "--binary",
-            "--full-index",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-            "--submodule=short",
-            "--ignore-submodules=none",
-            &old,
-            &new,
-            before,
-            after,
-        ];
+        let own = ["diff-tree", "-r", "-M", "-p", "--binary", &old, &new];
+        let args = [&own[..], &PLAIN_DIFF, &[before, after]].concat();
         let (git_dir, index) = (&*part.own.git_dir, &*part.own.index);
         let place = Place { git_dir, work_tree: &nothing, index, objects: Some(&part.own.objects) };
         let most = writer.room().saturating_add(1);

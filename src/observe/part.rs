@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Limits;
 use super::diff::{DiffReader, FileDiff};
-use super::git::{Git, Input, Place};
+use super::git::{Git, Input, PLAIN_DIFF, Place};
 use super::index;
 use super::names::{Name, path_below};
 use super::record::{ChangeKind, Commit, Moves, Pair, RECORD_MOVES};
@@ -344,25 +344,8 @@ impl Part {
         change: &mut PartChange,
     ) -> Result<(), Fault> {
         let mut reader = DiffReader::new(tools.limits.entries);
-        let args = [
-            "diff-tree",
-            "-r",
-            "-M",
-            RENAMES,
-            "-z",
-            "--raw",
-            "--numstat",
-            "-p",
-            "-U0",
-            "--full-index",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-            "--submodule=short",
-            "--ignore-submodules=none",
-            before,
-            after,
-        ];
+        let own = ["diff-tree", "-r", "-M", RENAMES, "-z", "--raw", "--numstat", "-p", "-U0"];
+        let args = [&own[..], &PLAIN_DIFF, &[before, after]].concat();
         // No attribute in the work tree hides lines.
         let place = self.away(tools);
         let done = tools.git.work(&place, &args, Input::default(), MAX_DIFF, &mut reader, tools.watch)?;

@@ -18,7 +18,16 @@ pub(super) const BUSY_BUDGET: Duration = Duration::from_secs(2);
 /// A symbolic link at `path` is itself replaced, not followed: callers that want the file behind it
 /// resolve it first. The folder must exist.
 pub fn write_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PlatformError> {
-    let folder = folder_of(path)?;
+    write_in(folder_of(path)?, path, bytes, mode)
+}
+
+/// Like [`write_durable`], in the place of a link, wherever that leads: also to a folder.
+pub fn write_over_link(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PlatformError> {
+    let folder = path.parent().ok_or_else(|| PlatformError::FolderMissing { path: path.to_path_buf() })?;
+    write_in(folder.to_path_buf(), path, bytes, mode)
+}
+
+fn write_in(folder: PathBuf, path: &Path, bytes: &[u8], mode: u32) -> Result<(), PlatformError> {
     let mut waiting = Some(staged(path, &folder, bytes, mode)?.into_temp_path());
     retry_while_busy(BUSY_BUDGET, os::is_busy, || match waiting.take() {
         None => Ok(()),

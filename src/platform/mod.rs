@@ -32,6 +32,7 @@ mod os;
 
 pub use durable::{
     NewFile, create_durable, create_private_dir, open_patiently, sync_dir, write_durable, write_error,
+    write_over_link,
 };
 pub use identity::{
     ProcessIdentity, boot_id, is_alive, is_network_filesystem, lies_inside, parent_of, process_namespace,
@@ -49,7 +50,10 @@ pub use replace::{
     names_of_replacement, open_no_link, open_to_run, overwrite_durable, remove_durable, remove_leftover,
     replace_durable, replace_if, seal_tree, take_back,
 };
-pub use staging::{FileView, clear_quarantine, create_staged, free_space, make_link, mark_executable};
+pub use staging::{
+    FileView, clear_quarantine, create_staged, free_space, make_link, mark_executable, replace_by_link,
+    set_executable,
+};
 pub use termination::termination;
 
 /// Why the operating system did not do what was asked.

@@ -32,6 +32,24 @@ pub fn make_link(target: &Path, at: &Path) -> io::Result<()> {
     os::make_link(target, at)
 }
 
+/// Puts a symbolic link in the place of a file or link, in one step.
+pub fn replace_by_link(at: &Path, target: &Path) -> io::Result<()> {
+    let folder = at.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let made = tempfile::Builder::new()
+        .prefix(".ab-")
+        .suffix(".tmp")
+        .make_in(folder, |path| make_link(target, path))?;
+    made.into_temp_path().persist(at).map_err(|error| error.error)
+}
+
+/// Says whether a file is a program: for whoever may read it, and nobody else. No effect on Windows.
+pub fn set_executable(path: &Path, is_program: bool) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(path)?;
+    let Some(mode) = os::mode_of(&found) else { return Ok(()) };
+    let wanted = if is_program { mode | (mode & 0o444) >> 2 } else { mode & !0o111 };
+    if wanted == mode { Ok(()) } else { os::set_mode(&File::open(path)?, wanted) }
+}
+
 /// How many bytes this user can still write to the file system of a folder; none where the system does not tell.
 pub fn free_space(folder: &Path) -> Option<u64> {
     os::free_space(folder)

@@ -1,8 +1,8 @@
 //! Putting a run's patch into the user's tree: all of it or nothing, whether that tree is clean or not.
 //!
-//! Each file is one of three: as the run began (or changed elsewhere in a way that the patch still fits), already as the
-//! run left it, or in conflict. One conflict and nothing is written. The new content is made in a folder of ours first;
-//! then each file is replaced as a whole, and only over the content that was looked at. The user's index, refs and config
+//! Each file is one of three, by its content: as the run found it, already as the run left it, or in conflict. One conflict
+//! and nothing is written. The new content is made in a folder of ours first; then each file is replaced as a whole, and
+//! only over the content that was looked at. The user's index, refs and config
 //! are not touched, and no filter or hook runs.
 //!
 //! A run of this that dies leaves whole files, old or new; the next one does the rest.
@@ -100,8 +100,37 @@ struct Entry<'a> {
     after: Content,
 }
 
-/// Mode and object id of a file; none where there is no file.
+type Entries<'a> = BTreeMap<Name, Entry<'a>>;
+
+/// Mode and object id of a file; none where there is no file. The id is empty where the patch says only modes.
 type Content = Option<(u32, String)>;
+
+/// Modes of files as git has them.
+const PLAIN: u32 = 0o100_644;
+const PROGRAM: u32 = 0o100_755;
+
+impl Entry<'_> {
+    /// Whether a file has the run's content and lacks only its mode: that is all the patch says, or all that a call which
+    /// was cut off left to do.
+    fn is_mode_alone(&self, now: Option<&(u32, String)>) -> bool {
+        let (Some((mode, id)), Some((_, found))) = (&self.after, now) else { return false };
+        matches!(*mode, PLAIN | PROGRAM) && (id.is_empty() || id == found)
+    }
+}
+
+/// The conflict of a file that is neither as the run found it nor as it left it. Git would put a hunk elsewhere in such a
+/// file if it could.
+fn changed(name: &[u8], entry: &Entry<'_>, now: Option<&(u32, String)>) -> Option<Conflict> {
+    let reason = match (&entry.before, now) {
+        (None, None) => return None,
+        (_, Some(_)) if entry.is_mode_alone(now) => return None,
+        (before, now) if before.as_ref() == now => return None,
+        (None, Some(_)) => "the run made this file, and there is another one now",
+        (Some(_), None) => "the run changed this file, and it is gone",
+        (Some(_), Some(_)) => "it was changed since the run began",
+    };
+    Some(Conflict { path: shown(name).0, reason: reason.to_owned() })
+}
 
 struct Applying<'a> {
     git: Git,
@@ -151,54 +180,36 @@ impl<'a> Applying<'a> {
         let now = self.contents(entries.keys())?;
         let all = entries.len();
         entries.retain(|name, entry| now.get(name) != entry.after.as_ref());
-        let mut seen = BTreeMap::new();
-        for name in entries.keys() {
-            self.watch.check("copying the files that change")?;
-            seen.insert(name.clone(), self.take(name)?);
-        }
-        // Git would put a hunk elsewhere in a file that is not the one it was made for.
-        let other = |name: &Name, entry: &Entry<'_>| {
-            let only_mode = entry.before.as_ref().is_some_and(|(_, id)| id.is_empty());
-            let differs = !only_mode && now.get(name) != entry.before.as_ref();
-            let reason = match &entry.before {
-                Some(_) => "it was changed since the run began",
-                None => "the run made this file, and there is another one now",
-            };
-            (differs && now.contains_key(name))
-                .then(|| Conflict { path: shown(name).0, reason: reason.to_owned() })
-        };
         let mut conflicts: Vec<Conflict> = entries
             .iter()
-            .filter_map(|(name, entry)| self.blocked(name, &entries).or_else(|| other(name, entry)))
+            .filter_map(|(name, entry)| {
+                self.blocked(name, &entries).or_else(|| changed(name, entry, now.get(name)))
+            })
             .collect();
         if !conflicts.is_empty() {
             conflicts.truncate(NAMED);
             return Ok(Outcome::Conflicts(conflicts));
         }
-        if !self.stage_fits(&entries)? {
-            let mut so_already = Vec::new();
-            for (name, entry) in &entries {
-                match self.judge(name, entry)? {
-                    Judged::Fits => {}
-                    Judged::Already => so_already.push(name.clone()),
-                    Judged::Conflict(conflict) => conflicts.push(conflict),
-                }
-                if conflicts.len() == NAMED {
-                    break;
-                }
-            }
-            if !conflicts.is_empty() {
-                return Ok(Outcome::Conflicts(conflicts));
-            }
-            entries.retain(|name, _| !so_already.contains(name));
-        }
         let written: Vec<String> = entries.keys().map(|name| shown(name).0).collect();
         let already = all - entries.len();
-        if patch.check_only || entries.is_empty() {
+        let (modes, contents): (Entries<'_>, Entries<'_>) =
+            entries.into_iter().partition(|(name, entry)| entry.is_mode_alone(now.get(name)));
+        let mut seen = BTreeMap::new();
+        for name in contents.keys() {
+            self.watch.check("copying the files that change")?;
+            seen.insert(name.clone(), self.take(name)?);
+        }
+        if !contents.is_empty() {
+            let whole: Vec<u8> = contents.values().flat_map(|entry| entry.pieces.concat()).collect();
+            self.git_apply(&[], &whole)?;
+        }
+        if patch.check_only {
             return Ok(Outcome::Applied { written, already });
         }
-        self.git_apply(&[], &joined(entries.values()))?;
-        self.put(&entries, &seen, written, already)
+        for (name, entry) in &modes {
+            self.set_executable(name, entry)?;
+        }
+        self.put(&contents, &seen, written, already)
     }
 
     fn place(&self) -> Place<'_> {
@@ -221,7 +232,7 @@ impl<'a> Applying<'a> {
     }
 
     /// What the patch says of each file.
-    fn entries<'p>(&self, patch: &'p [u8]) -> Result<BTreeMap<Name, Entry<'p>>, Fault> {
+    fn entries<'p>(&self, patch: &'p [u8]) -> Result<Entries<'p>, Fault> {
         let odd = || Fault::Refused("the patch is none that a run of this program leaves".into());
         let pieces = patch::files_of(patch).ok_or_else(odd)?;
         let listed = self.git_apply(&["--numstat", "-z"], patch)?;
@@ -233,7 +244,7 @@ impl<'a> Applying<'a> {
         if names.len() != pieces.len() {
             return Err(odd());
         }
-        let mut entries: BTreeMap<Name, Entry<'p>> = BTreeMap::new();
+        let mut entries: Entries<'p> = BTreeMap::new();
         for (name, piece) in names.into_iter().zip(pieces) {
             let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
             if !name.split(|byte| *byte == b'/').all(plain) || path_below(&self.real.top, name).is_none() {
@@ -336,7 +347,7 @@ impl<'a> Applying<'a> {
     }
 
     /// Something other than a file where a file, or a folder above it, has to be.
-    fn blocked(&self, name: &Name, entries: &BTreeMap<Name, Entry<'_>>) -> Option<Conflict> {
+    fn blocked(&self, name: &Name, entries: &Entries<'_>) -> Option<Conflict> {
         let conflict = |reason: &str| Some(Conflict { path: shown(name).0, reason: reason.to_owned() });
         let kind_of = |name: &[u8]| {
             path_below(&self.real.top, name).and_then(|path| FileMark::of(&path).ok()).map(|mark| mark.kind)
@@ -360,7 +371,7 @@ impl<'a> Applying<'a> {
     }
 
     /// Whether the patch removes all that is in a folder.
-    fn is_emptied(&self, name: &[u8], entries: &BTreeMap<Name, Entry<'_>>) -> bool {
+    fn is_emptied(&self, name: &[u8], entries: &Entries<'_>) -> bool {
         let Some(folder) = path_below(&self.real.top, name) else { return false };
         walkdir::WalkDir::new(folder).into_iter().all(|found| {
             let Ok(found) = found else { return false };
@@ -373,45 +384,10 @@ impl<'a> Applying<'a> {
         })
     }
 
-    fn stage_fits(&self, entries: &BTreeMap<Name, Entry<'_>>) -> Result<bool, Fault> {
-        if entries.is_empty() {
-            return Ok(true);
-        }
-        self.fits(&[], &joined(entries.values())).map(|why| why.is_none())
-    }
-
-    /// Whether a patch fits what is staged; otherwise what git says.
-    fn fits(&self, options: &[&str], patch: &[u8]) -> Result<Option<String>, Fault> {
-        let options: Vec<&str> = ["--check"].into_iter().chain(options.iter().copied()).collect();
-        match self.git_apply(&options, patch) {
-            Ok(_) => Ok(None),
-            Err(Fault::Git { words, .. }) => Ok(Some(words)),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    fn judge(&self, name: &Name, entry: &Entry<'_>) -> Result<Judged, Fault> {
-        let pieces = joined([entry]);
-        let Some(words) = self.fits(&[], &pieces)? else { return Ok(Judged::Fits) };
-        if self.fits(&["-R"], &pieces)?.is_none() {
-            return Ok(Judged::Already);
-        }
-        let path = shown(name).0;
-        let reason = match (&entry.before, self.mark(name)) {
-            (None, Some(_)) => "the run made this file, and there is another one now".to_owned(),
-            (Some(_), None) => "the run changed this file, and it is gone".to_owned(),
-            (Some(_), Some(mark)) if !matches!(mark.kind, MarkKind::File | MarkKind::Link) => {
-                "it is no file any more".to_owned()
-            }
-            _ => format!("it was changed in the same place since the run began ({words})"),
-        };
-        Ok(Judged::Conflict(Conflict { path, reason }))
-    }
-
     /// Moves what was made into the tree. Removals come first: a folder may have to make way for a file.
     fn put(
         &self,
-        entries: &BTreeMap<Name, Entry<'_>>,
+        entries: &Entries<'_>,
         seen: &BTreeMap<Name, Seen>,
         written: Vec<String>,
         already: usize,
@@ -422,7 +398,11 @@ impl<'a> Applying<'a> {
         let mut done = Vec::new();
         for name in gone.into_iter().rev().chain(new) {
             let before = seen.get(name).unwrap_or(&Seen::Nothing);
-            if !self.put_one(name, before)? {
+            let written = self.put_one(name, before)?;
+            if written && let Some(entry) = entries.get(name) {
+                self.set_executable(name, entry)?;
+            }
+            if !written {
                 let reason = "somebody changed it while the patch was applied".to_owned();
                 let conflict = Conflict { path: shown(name).0, reason };
                 return Ok(match done.is_empty() {
@@ -446,34 +426,37 @@ impl<'a> Applying<'a> {
         if new.is_some() {
             self.make_folders(name)?;
         }
-        // A link, on either side, is no content that can be exchanged in one step.
+        // A link, on either side, has no content to compare in the same step.
         let is_link = new.as_ref().is_some_and(fs::Metadata::is_symlink);
         if is_link || matches!(before, Seen::Link(_)) {
             if self.look(name, &to) != Some(before.clone()) {
                 return Ok(false);
             }
-            if *before != Seen::Nothing {
-                fs::remove_file(&to).map_err(failed)?;
+            match &new {
+                None => {
+                    fs::remove_file(&to).map_err(failed)?;
+                    self.remove_empty_folders(name);
+                }
+                Some(_) if is_link => {
+                    let target = fs::read_link(&from).map_err(failed)?;
+                    platform::replace_by_link(&to, &target).map_err(failed)?;
+                }
+                Some(_) => {
+                    let (bytes, mode) = (fs::read(&from).map_err(failed)?, platform::mode_of(&from));
+                    platform::write_over_link(&to, &bytes, mode.unwrap_or(0o644)).map_err(refused)?;
+                }
             }
-            if is_link {
-                let target = fs::read_link(&from).map_err(failed)?;
-                platform::make_link(&target, &to).map_err(failed)?;
-                return Ok(true);
-            }
+            return Ok(true);
         }
         let expected = |content: Option<&[u8]>| match (before, content) {
             (Seen::File(sha256), Some(bytes)) => digest::of_bytes(bytes) == *sha256,
-            (Seen::Nothing | Seen::Link(_), None) => true,
+            (Seen::Nothing, None) => true,
             _ => false,
         };
         let bytes = match &new {
             Some(_) => Some(fs::read(&from).map_err(failed)?),
             None => None,
         };
-        if bytes.is_none() && matches!(before, Seen::Link(_)) {
-            self.remove_empty_folders(name);
-            return Ok(true);
-        }
         let how = Replacement {
             temporary: format!(".agent-bridge-{}.tmp", uuid::Uuid::new_v4().simple()),
             mode_if_new: platform::mode_of(&from).unwrap_or(0o644),
@@ -483,8 +466,6 @@ impl<'a> Applying<'a> {
         }
         if bytes.is_none() {
             self.remove_empty_folders(name);
-        } else {
-            self.set_executable(&from, &to)?;
         }
         Ok(true)
     }
@@ -499,15 +480,16 @@ impl<'a> Applying<'a> {
         }
     }
 
-    /// The patch may say that a file becomes a program, or stops being one.
-    fn set_executable(&self, from: &Path, to: &Path) -> Result<(), Fault> {
-        let failed = |error: std::io::Error| Fault::files("cannot write", to, &error);
-        let (new, now) = (FileMark::of(from).map_err(failed)?, FileMark::of(to).map_err(failed)?);
-        if new.executable != now.executable {
-            let permissions = fs::metadata(from).map_err(failed)?.permissions();
-            fs::set_permissions(to, permissions).map_err(failed)?;
+    /// The patch may say that a file becomes a program, or stops being one. Who else may read it stays as it was.
+    fn set_executable(&self, name: &Name, entry: &Entry<'_>) -> Result<(), Fault> {
+        let (Some(path), Some((mode, _))) = (path_below(&self.real.top, name), &entry.after) else {
+            return Ok(());
+        };
+        match *mode {
+            PLAIN | PROGRAM => platform::set_executable(&path, *mode == PROGRAM)
+                .map_err(|error| Fault::files("cannot write", &path, &error)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn make_folders(&self, name: &[u8]) -> Result<(), Fault> {
@@ -553,14 +535,4 @@ enum Seen {
 /// The new file or link at a place of the stage; a folder there has only others in it.
 fn made(path: &Path) -> Option<fs::Metadata> {
     fs::symlink_metadata(path).ok().filter(|found| !found.is_dir())
-}
-
-enum Judged {
-    Fits,
-    Already,
-    Conflict(Conflict),
-}
-
-fn joined<'e, 'p: 'e>(entries: impl IntoIterator<Item = &'e Entry<'p>>) -> Vec<u8> {
-    entries.into_iter().flat_map(|entry| &entry.pieces).flat_map(|piece| piece.iter().copied()).collect()
 }

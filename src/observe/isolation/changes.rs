@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::time::Duration;
 
-use super::super::git::Input;
+use super::super::git::{Input, PLAIN_DIFF};
 use super::super::patch::PatchWriter;
 use super::super::tree::Room;
 use super::super::watch::{Fault, Watch};
@@ -65,23 +65,9 @@ impl Isolated {
         unread += u64::try_from(sorted.marked.len()).unwrap_or(u64::MAX);
         let mut writer = PatchWriter::new(out, limits.patch_bytes);
         if let Some((before, after)) = &trees {
-            let args = [
-                "diff-tree",
-                "-r",
-                "--no-renames",
-                "-p",
-                "--binary",
-                "--full-index",
-                "--no-ext-diff",
-                "--no-textconv",
-                "--no-color",
-                "--submodule=short",
-                "--ignore-submodules=none",
-                "--src-prefix=a/",
-                "--dst-prefix=b/",
-                before,
-                after,
-            ];
+            let ours =
+                ["diff-tree", "-r", "--no-renames", "-p", "--binary", "--src-prefix=a/", "--dst-prefix=b/"];
+            let args = [&ours[..], &PLAIN_DIFF, &[before, after]].concat();
             let nothing = self.nothing();
             let most = writer.room().saturating_add(1);
             let done = git.work(&place(&own, &nothing), &args, Input::default(), most, &mut writer, watch)?;
